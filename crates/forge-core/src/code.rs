@@ -1,0 +1,178 @@
+//! Every code that a user can meet: a stable identity, a title, a class, and the page that explains it.
+//!
+//! Codes are never reused or renumbered. The pages are `docs/errors/<code>.md`; a test proves that each exists, and
+//! `forge lint --explain CODE` prints it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// What a finding or an error means for whoever called: decides exit code, retry and metric label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Something that the user wrote is wrong.
+    User,
+    /// A rule of the installation forbids it.
+    Policy,
+    /// The machine did not let us.
+    Internal,
+}
+
+macro_rules! codes {
+    ($($variant:ident $id:literal $class:ident $title:literal;)*) => {
+        /// A stable code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $variant,)*
+        }
+
+        impl Code {
+            /// All codes, in the order of their identities.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The stable identity.
+            pub const fn id(self) -> &'static str {
+                match self { $(Self::$variant => $id,)* }
+            }
+
+            /// What it says in a few words.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// What it means for the caller.
+            pub const fn class(self) -> Class {
+                match self { $(Self::$variant => Class::$class,)* }
+            }
+
+            /// The page that explains it.
+            pub const fn page(self) -> &'static str {
+                match self {
+                    $(Self::$variant => include_str!(concat!("../../../docs/errors/", $id, ".md")),)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    MissingObject           "FORGE-A001" User     "an Argo CD object that the layout needs is missing";
+    LayoutMismatch          "FORGE-A002" User     "an Argo CD object does not match the layout";
+    Unprotected             "FORGE-A003" Policy   "a vanished file could destroy an environment";
+    SyncWindowsInGit        "FORGE-A004" Policy   "sync windows in Git";
+    AllowEmpty              "FORGE-A005" Policy   "automated sync may delete everything";
+    NotARepository          "FORGE-C001" User     "not a Forge repository";
+    UnknownName             "FORGE-C002" User     "no such name";
+    AmbiguousName           "FORGE-C003" User     "a name that fits several things";
+    CannotWrite             "FORGE-C004" Internal "a file could not be written";
+    NeedsCluster            "FORGE-C005" User     "this needs a cluster";
+    Unusable                "FORGE-C006" User     "the repository cannot be used as it is";
+    BadArgument             "FORGE-C007" User     "an argument that cannot be used";
+    ProtectedWithoutApproval "FORGE-E001" Policy  "a protected environment without approvals";
+    AutoSyncOnProtected     "FORGE-E002" Policy   "automated sync on a protected environment";
+    SharedPrefix            "FORGE-E003" User     "two environments of one cluster share their namespaces";
+    DuplicateEnvironment    "FORGE-E004" User     "an environment listed twice";
+    UnknownField            "FORGE-F001" User     "unknown field";
+    MissingField            "FORGE-F002" User     "missing field";
+    WrongType               "FORGE-F003" User     "value of the wrong type";
+    InvalidValue            "FORGE-F004" User     "value that is not allowed";
+    UnknownKind             "FORGE-F005" User     "unexpected apiVersion or kind";
+    DocumentCount           "FORGE-F006" User     "wrong number of documents in a file";
+    Cycle                   "FORGE-G001" User     "dependency cycle";
+    UnknownDependency       "FORGE-G002" User     "dependency on something that is not in the graph";
+    DuplicateNode           "FORGE-G003" User     "node or stack listed twice";
+    SelfDependency          "FORGE-G004" User     "node that depends on itself";
+    NodeWithoutPointer      "FORGE-G005" User     "node without a release pointer";
+    PointerWithoutNode      "FORGE-G006" User     "release pointer that is not in the graph";
+    LeftOut                 "FORGE-G007" User     "dependency that this environment leaves out";
+    InvalidExpression       "FORGE-G008" User     "health expression that does not compile";
+    UnknownOverride         "FORGE-G009" User     "override of something that is not in the graph";
+    WorkflowTooLarge        "FORGE-G010" User     "graph too large for one workflow";
+    ArgoHook                "FORGE-H001" Policy   "Argo CD hook around a sync";
+    HelmHook                "FORGE-H002" Policy   "Helm hook";
+    MutableTag              "FORGE-I001" Policy   "image that is not fixed by digest";
+    SuppressionInvalid      "FORGE-L001" User     "suppression without a known code and a reason";
+    SuppressionUnused       "FORGE-L002" User     "suppression that suppresses nothing";
+    BadRelease              "FORGE-P001" User     "release that is not a full commit";
+    BadDigest               "FORGE-P002" User     "release without a usable digest";
+    IllegalFile             "FORGE-R001" User     "file that may not be in a project folder";
+    MissingFile             "FORGE-R002" User     "missing file";
+    NameCollision           "FORGE-R003" User     "two paths that give one name";
+    NameTooLong             "FORGE-R004" User     "derived name over 63 characters";
+    UnknownEnvironment      "FORGE-R005" User     "environment folder that forge.yaml does not list";
+    WrongName               "FORGE-R006" User     "name that does not match the path";
+    Placeholder             "FORGE-R007" User     "placeholder that was never filled in";
+    OldEnvironmentConfig    "FORGE-R008" User     "EnvironmentConfig of a version that is no longer served";
+    IllegalFolder           "FORGE-R009" User     "folder name that cannot become a Kubernetes name";
+    SecretValue             "FORGE-S001" Policy   "Secret with values";
+    Kubeconfig              "FORGE-S002" Policy   "kubeconfig with credentials";
+    PrivateKey              "FORGE-S003" Policy   "private key";
+    Token                   "FORGE-S004" Policy   "access token";
+    Password                "FORGE-S005" Policy   "password";
+    WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
+    WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
+    YamlSyntax              "FORGE-Y001" User     "not valid YAML";
+    DuplicateKey            "FORGE-Y002" User     "key that stands twice";
+    Encoding                "FORGE-Y003" User     "file that is not UTF-8";
+    TooLarge                "FORGE-Y004" User     "file beyond a limit";
+    Symlink                 "FORGE-Y005" Policy   "symbolic link that cannot be followed";
+    UnsupportedYaml         "FORGE-Y006" User     "YAML that our own files do not use";
+    Unreadable              "FORGE-Y007" User     "file that cannot be read";
+}
+
+/// A text that is no code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a code; codes look like `FORGE-G001`")]
+pub struct UnknownCode(String);
+
+impl FromStr for Code {
+    type Err = UnknownCode;
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
+        let wanted = text.to_ascii_uppercase();
+        let full = |code: &&Self| code.id() == wanted || code.id().strip_prefix("FORGE-") == Some(wanted.as_str());
+        Self::ALL.iter().find(full).copied().ok_or_else(|| UnknownCode(crate::name::clip(text)))
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_in_order() {
+        let ids: Vec<_> = Code::ALL.iter().map(|c| c.id()).collect();
+        assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+    }
+
+    #[test]
+    fn every_page_names_its_code_and_title_and_says_what_to_do() {
+        for code in Code::ALL {
+            let page = code.page();
+            let heading = format!("# {}: {}\n", code.id(), code.title());
+            assert!(page.starts_with(&heading), "docs/errors/{}.md must start with {heading:?}", code.id());
+            for section in ["## What it means", "## What to do", "## Example"] {
+                assert!(page.contains(section), "docs/errors/{}.md lacks `{section}`", code.id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_is_found_in_any_case_and_without_its_prefix() {
+        assert_eq!("g001".parse(), Ok(Code::Cycle));
+        assert_eq!("FORGE-G001".parse(), Ok(Code::Cycle));
+        assert!("G999".parse::<Code>().is_err());
+    }
+}

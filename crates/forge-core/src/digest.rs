@@ -1,0 +1,144 @@
+//! Content identities: a digest is not a string, and neither is a commit.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::name::clip;
+
+/// Why a text is not a digest or a commit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// Not `sha256:` and 64 hex digits.
+    #[error("`{0}` is not a digest: expected `sha256:` and 64 lower-case hexadecimal digits")]
+    NotADigest(String),
+    /// Not 40 hex digits.
+    #[error("`{0}` is not a commit: expected 40 lower-case hexadecimal digits")]
+    NotACommit(String),
+}
+
+fn lower_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Writes bytes as lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| DIGITS.get(usize::from(n)).map_or('0', |d| char::from(*d));
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}
+
+macro_rules! hex_newtype {
+    ($(#[$doc:meta])* $type:ident, $pattern:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(Box<str>);
+
+        impl $type {
+            /// As text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl TryFrom<String> for $type {
+            type Error = DigestError;
+            fn try_from(text: String) -> Result<Self, DigestError> {
+                text.parse()
+            }
+        }
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.0.into()
+            }
+        }
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "pattern": $pattern})
+            }
+        }
+    };
+}
+
+hex_newtype!(
+    /// A `sha256:` digest.
+    Digest,
+    "^sha256:[0-9a-f]{64}$"
+);
+hex_newtype!(
+    /// The full name of a Git commit, 40 hex digits.
+    CommitId,
+    "^[0-9a-f]{40}$"
+);
+
+impl Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(format!("sha256:{}", hex(&Sha256::digest(bytes))).into())
+    }
+
+    /// The first `n` hex digits, for names and for people.
+    pub fn short(&self, n: usize) -> &str {
+        let digits = self.0.strip_prefix("sha256:").unwrap_or(&self.0);
+        digits.get(..n).unwrap_or(digits)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        match text.strip_prefix("sha256:") {
+            Some(digits) if lower_hex(digits, 64) => Ok(Self(text.into())),
+            _ => Err(DigestError::NotADigest(clip(text))),
+        }
+    }
+}
+
+impl FromStr for CommitId {
+    type Err = DigestError;
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        if lower_hex(text, 40) { Ok(Self(text.into())) } else { Err(DigestError::NotACommit(clip(text))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_full_lower_case_form_is_a_digest() {
+        let good = Digest::of(b"x");
+        assert_eq!(good.as_str().parse::<Digest>().unwrap(), good);
+        assert_eq!(good.short(12).len(), 12);
+        for bad in ["", "sha256:", "sha512:00", &good.as_str().to_uppercase(), &format!("{good}0"), "latest"] {
+            assert!(bad.parse::<Digest>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_40_hex_digits_are_a_commit() {
+        assert!("0123456789abcdef0123456789abcdef01234567".parse::<CommitId>().is_ok());
+        for bad in ["", "main", "0123456", "0123456789ABCDEF0123456789ABCDEF01234567"] {
+            assert!(bad.parse::<CommitId>().is_err(), "{bad}");
+        }
+    }
+}

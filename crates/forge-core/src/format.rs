@@ -1,0 +1,23 @@
+//! The files that users write (SPEC.md sections 2 and 3): types that can only hold what is valid, decoders that report
+//! everything wrong with a file, and the JSON Schemas that editors use.
+
+mod cluster;
+mod environment_config;
+mod graph;
+mod header;
+mod installation;
+mod pointer;
+mod schema;
+mod window;
+
+pub use cluster::{Cluster, ClusterFile, NodeGroup, PlatformCluster, Provider};
+pub use environment_config::EnvironmentConfig;
+pub use graph::{
+    App, Defaults, DependencyGraph, Edges, GraphOverride, Health, NodeOverride, Reference, RetrySpec, Stack, Subject,
+    TimeoutsSpec,
+};
+pub use header::{API_VERSION, ENVIRONMENT_CONFIG_VERSION};
+pub use installation::{Adoption, Argo, ArgoEvents, ArgoInstall, Environment, Installation, Repository, Sync};
+pub use pointer::ReleasePointer;
+pub use schema::{KINDS, schema};
+pub use window::{Window, WindowRule};

@@ -1,0 +1,41 @@
+//! What every file of ours begins with: apiVersion, kind, and for most a name.
+
+use crate::code::Code;
+use crate::yaml::{At, Decoder, Fields, Node};
+
+/// The group and version of our own kinds.
+pub const API_VERSION: &str = "forge.projectcatalyst.io/v1alpha1";
+/// The only version of EnvironmentConfig that Crossplane 2 serves.
+pub const ENVIRONMENT_CONFIG_VERSION: &str = "apiextensions.crossplane.io/v1beta1";
+
+/// Checks apiVersion and kind and gives the fields of the document.
+pub(super) fn document<'n, 'a>(
+    decoder: &mut Decoder<'_>,
+    node: &'n Node<'a>,
+    api_version: &'static str,
+    kind: &'static str,
+) -> Option<Fields<'n, 'a>> {
+    let mut fields = decoder.mapping(node, "the document")?;
+    for (name, wanted) in [("apiVersion", api_version), ("kind", kind)] {
+        if let Some(node) = decoder.required(&mut fields, name)
+            && let Some(found) = decoder.text(node, name)
+            && found.value != wanted
+        {
+            let message = format!("{name} is `{}`, expected `{wanted}`", crate::name::clip(found.value));
+            decoder.report(Code::UnknownKind, node.at, message).fix(format!("write `{name}: {wanted}`"));
+        }
+    }
+    Some(fields)
+}
+
+/// `metadata` with `name` and, optionally, labels and annotations that we do not read.
+pub(super) fn name<'n>(decoder: &mut Decoder<'_>, fields: &mut Fields<'n, '_>) -> Option<At<String>> {
+    let node = decoder.required(fields, "metadata")?;
+    let mut metadata = decoder.mapping(node, "metadata")?;
+    metadata.take("labels");
+    metadata.take("annotations");
+    let name = decoder.required(&mut metadata, "name");
+    decoder.finish(&metadata);
+    let name = decoder.text(name?, "metadata.name")?;
+    Some(At::new(name.value.to_owned(), name.at))
+}

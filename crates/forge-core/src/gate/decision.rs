@@ -1,0 +1,304 @@
+//! The three answers of the gate, in words for people and in types for callers (SPEC section 6).
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{CommitId, Digest};
+use crate::gate::expression::ExprError;
+use crate::gate::observed::{Health, SyncState};
+use crate::gate::receipt::Receipt;
+use crate::gate::wanted::{ContainerKey, ObjectRef};
+use crate::name::{NodeId, clip};
+
+/// What is to be done about a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Decision {
+    /// Everything holds; what depends on it may start.
+    Proven(Box<Receipt>),
+    /// Not yet.
+    Wait(Wait),
+    /// Never, in this run.
+    Failed(Failure),
+}
+
+/// A wait that ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Wait {
+    /// What for.
+    pub on: WaitingFor,
+    /// When the answer changes even if nothing else does. Always later than now.
+    pub until: Timestamp,
+    /// Since when, where that is known.
+    pub since: Option<Timestamp>,
+}
+
+/// A node that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// Why.
+    pub why: Why,
+    /// What sort of failure that is.
+    pub class: Class,
+}
+
+/// Decides exit code, metric label and advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Class {
+    /// Something in the repository must be changed.
+    User,
+    /// Somebody else changed it meanwhile.
+    Conflict,
+    /// Running again may help.
+    Transient,
+    /// It took too long.
+    Timeout,
+    /// The application itself is not well.
+    Unhealthy,
+    /// A node that it depends on failed.
+    Blocked,
+}
+
+/// What the caller must do now, once; then store what it did and look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Act {
+    /// Ask Argo CD to sync, under the nonce of this attempt, and store `sync_requested`.
+    RequestSync {
+        /// Counted from 1.
+        attempt: u32,
+    },
+    /// Ask Argo CD to compare again. Asked for repeatedly while content is not there: at most once per re-list.
+    RequestRefresh,
+    /// Ask Argo CD to end the running operation, and store `terminated_at`.
+    TerminateForeign,
+    /// Read workloads, containers and objects.
+    ReadTree,
+    /// Read what the repository says about the revision.
+    ReadRepository,
+}
+
+/// What a node waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are what the text names")]
+pub enum WaitingFor {
+    /// A node that is not proven yet.
+    Predecessor { node: NodeId },
+    /// The Application does not exist yet.
+    Application,
+    /// Somebody else's operation runs.
+    ForeignOperation,
+    /// It outlasted its time.
+    ForeignTermination { asked: bool },
+    /// A comparison that is new enough.
+    Refresh { asked: bool },
+    /// Our own request, which is due.
+    SyncRequest { attempt: u32 },
+    /// Argo CD does not show it yet.
+    SyncStart { attempt: u32 },
+    /// Our operation runs.
+    Operation { attempt: u32, message: String },
+    /// Our operation failed and is tried again.
+    Backoff { attempt: u32, message: String },
+    /// Argo CD cannot compare.
+    Comparison { message: String },
+    /// Argo CD compared with an older commit.
+    Commit { commit: CommitId },
+    /// The repository has not been read for this revision.
+    Repository { read: bool },
+    /// The tree has not been read.
+    Tree,
+    /// Argo CD sees a difference although our operation succeeded.
+    InSync { sync: SyncState },
+    /// The plugin has not rendered the wanted release.
+    Render { release: Digest },
+    /// A controller that has not caught up.
+    Generation { workload: String },
+    /// A container that runs something else.
+    Image { container: ContainerKey },
+    /// Argo CD's health.
+    Health { health: Health },
+    /// A required object.
+    Object { object: ObjectRef, read: bool },
+    /// A rule that does not hold yet.
+    Rule { object: ObjectRef, detail: String },
+}
+
+impl WaitingFor {
+    /// What the caller must do now; nothing means watch.
+    pub fn act(&self) -> Option<Act> {
+        match self {
+            Self::SyncRequest { attempt } => Some(Act::RequestSync { attempt: *attempt }),
+            Self::Refresh { asked: false } | Self::Comparison { .. } | Self::Commit { .. } => Some(Act::RequestRefresh),
+            Self::ForeignTermination { asked: false } => Some(Act::TerminateForeign),
+            Self::Tree | Self::Object { read: false, .. } => Some(Act::ReadTree),
+            Self::Repository { .. } => Some(Act::ReadRepository),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for WaitingFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Predecessor { node } => write!(f, "`{node}` is not proven"),
+            Self::Application => f.write_str("the Application does not exist"),
+            Self::ForeignOperation => f.write_str("an operation of somebody else runs"),
+            Self::ForeignTermination { .. } => f.write_str("an operation of somebody else must end"),
+            Self::Refresh { asked: false } => f.write_str("a refresh must be asked for"),
+            Self::Refresh { asked: true } => f.write_str("the refresh is not answered"),
+            Self::SyncRequest { attempt } => write!(f, "sync {attempt} must be asked for"),
+            Self::SyncStart { attempt } => write!(f, "sync {attempt} has not started"),
+            Self::Operation { attempt, message } => with(f, format_args!("sync {attempt} runs"), message),
+            Self::Backoff { attempt, message } => with(f, format_args!("sync {attempt} failed, retrying"), message),
+            Self::Comparison { message } => with(f, format_args!("Argo CD cannot compare"), message),
+            Self::Commit { commit } => write!(f, "Argo CD has not seen commit {commit}"),
+            Self::Repository { .. } => f.write_str("the repository is not read for this revision"),
+            Self::Tree => f.write_str("the resource tree is not read"),
+            Self::InSync { sync } => write!(f, "the Application is {sync} after its sync"),
+            Self::Render { release } => write!(f, "release {} is not rendered", release.short(12)),
+            Self::Generation { workload } => write!(f, "the controller of {} has not caught up", clip(workload)),
+            Self::Image { container } => write!(f, "{container} does not run the wanted image"),
+            Self::Health { health } => write!(f, "health is {health}"),
+            Self::Object { object, .. } => write!(f, "{object} does not exist"),
+            Self::Rule { object, detail } => write!(f, "the rule for {object} does not hold: {detail}"),
+        }
+    }
+}
+
+/// Why a node failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields are what the text names")]
+pub enum Why {
+    /// A predecessor failed (INV-4).
+    Blocked { by: NodeId },
+    /// The whole run took too long.
+    RunTimeout { predecessor: Option<NodeId> },
+    /// The Application never appeared.
+    MissingApplication,
+    /// Somebody else's operation did not end.
+    ForeignOperation,
+    /// Other operations kept overtaking ours.
+    Superseded { attempt: u32 },
+    /// Argo CD never showed our request.
+    SyncNotStarted { attempt: u32 },
+    /// Our operation did not end.
+    SyncTimeout { attempt: u32, message: String },
+    /// Our operation failed and no attempt is left.
+    SyncFailed { attempt: u32, message: String },
+    /// The refresh was never answered.
+    RefreshUnanswered,
+    /// Argo CD could not compare.
+    Comparison { message: String },
+    /// An Application that manages nothing proves nothing.
+    Empty,
+    /// Argo CD never saw the commit.
+    CommitMissing { commit: CommitId },
+    /// The repository could not be read.
+    RepositoryUnread,
+    /// The node's folder was changed after the run's commit.
+    FolderMoved,
+    /// Another revision than the one resolved at the start.
+    RevisionMoved { wanted: Vec<String>, found: Vec<String> },
+    /// Still different after a successful sync.
+    NotInSync { sync: SyncState },
+    /// The plugin rendered another release, or none.
+    NotRendered { release: Digest },
+    /// A controller never caught up.
+    StaleGeneration { workload: String },
+    /// A container still runs something else.
+    WrongImage { container: ContainerKey, wanted: Digest, running: Option<Digest> },
+    /// Argo CD's health outlasted its time.
+    Unhealthy { health: Health },
+    /// A required object never appeared.
+    MissingObject { object: ObjectRef },
+    /// A rule never held.
+    RuleUnmet { object: ObjectRef, detail: String },
+    /// A rule that cannot be used.
+    RuleBroken { object: ObjectRef, error: ExprError },
+}
+
+impl Why {
+    /// What sort of failure it is.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Blocked { .. } => Class::Blocked,
+            Self::RunTimeout { .. }
+            | Self::MissingApplication
+            | Self::SyncNotStarted { .. }
+            | Self::SyncTimeout { .. }
+            | Self::RefreshUnanswered
+            | Self::CommitMissing { .. }
+            | Self::NotRendered { .. }
+            | Self::StaleGeneration { .. }
+            | Self::Unhealthy { health: Health::Progressing } => Class::Timeout,
+            Self::ForeignOperation
+            | Self::Superseded { .. }
+            | Self::FolderMoved
+            | Self::RevisionMoved { .. }
+            | Self::NotInSync { .. }
+            | Self::WrongImage { .. } => Class::Conflict,
+            Self::SyncFailed { .. } | Self::RepositoryUnread => Class::Transient,
+            Self::Comparison { .. } | Self::Empty | Self::RuleBroken { .. } => Class::User,
+            Self::Unhealthy { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => Class::Unhealthy,
+        }
+    }
+}
+
+impl From<Why> for Failure {
+    fn from(why: Why) -> Self {
+        Self { class: why.class(), why }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blocked { by } => write!(f, "blocked by `{by}`, which failed"),
+            Self::RunTimeout { predecessor: Some(node) } => {
+                write!(f, "the run timed out while `{node}` was not proven")
+            }
+            Self::RunTimeout { predecessor: None } => f.write_str("the run timed out"),
+            Self::MissingApplication => f.write_str("the Application does not exist"),
+            Self::ForeignOperation => f.write_str("an operation of somebody else did not end when asked to"),
+            Self::Superseded { attempt } => write!(f, "sync {attempt} was overtaken by an operation of somebody else"),
+            Self::SyncNotStarted { attempt } => write!(f, "Argo CD did not start sync {attempt}"),
+            Self::SyncTimeout { attempt, message } => with(f, format_args!("sync {attempt} timed out"), message),
+            Self::SyncFailed { attempt, message } => with(f, format_args!("sync {attempt} failed"), message),
+            Self::RefreshUnanswered => f.write_str("Argo CD did not answer a refresh"),
+            Self::Comparison { message } => with(f, format_args!("Argo CD cannot compare"), message),
+            Self::Empty => f.write_str("the Application manages no resources"),
+            Self::CommitMissing { commit } => write!(f, "Argo CD did not see commit {commit}"),
+            Self::RepositoryUnread => f.write_str("the repository could not be read for this revision"),
+            Self::FolderMoved => f.write_str("the node's folder was changed after the commit of this run"),
+            Self::RevisionMoved { wanted, found } => {
+                write!(f, "the revision moved from `{}` to `{}`", clip(&wanted.join(", ")), clip(&found.join(", ")))
+            }
+            Self::NotInSync { sync } => write!(f, "the Application stayed {sync} after its sync"),
+            Self::NotRendered { release } => write!(f, "release {} was not rendered", release.short(12)),
+            Self::StaleGeneration { workload } => write!(f, "the controller of {} did not catch up", clip(workload)),
+            Self::WrongImage { container, wanted, running: Some(running) } => {
+                write!(f, "{container} runs {} instead of {}", running.short(12), wanted.short(12))
+            }
+            Self::WrongImage { container, wanted, running: None } => {
+                write!(f, "{container} never showed its image; wanted {}", wanted.short(12))
+            }
+            Self::Unhealthy { health } => write!(f, "health stayed {health}"),
+            Self::MissingObject { object } => write!(f, "{object} does not exist"),
+            Self::RuleUnmet { object, detail } => write!(f, "the rule for {object} never held: {detail}"),
+            Self::RuleBroken { object, error } => write!(f, "the rule for {object} cannot be used: {error}"),
+        }
+    }
+}
+
+/// A sentence and, where there is one, Argo CD's message: cleaned, because it may quote anything.
+fn with(f: &mut fmt::Formatter<'_>, sentence: fmt::Arguments<'_>, message: &str) -> fmt::Result {
+    if message.is_empty() { f.write_fmt(sentence) } else { write!(f, "{sentence}: {}", clip(message)) }
+}

@@ -1,0 +1,336 @@
+//! What was seen of a node, and the few times that must outlive a process (SPEC section 6).
+//!
+//! The caller reads; [`remember`] says which times to store. Times that Argo CD writes appear nowhere: they have a
+//! resolution of a second and prove nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::gate::nonce::Nonce;
+use crate::gate::wanted::{ContainerKey, ObjectRef, Wanted};
+use crate::name::NodeId;
+
+/// Everything that a decision rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Observed {
+    /// A predecessor that is not listed counts as waiting.
+    #[serde(default)]
+    pub predecessors: BTreeMap<NodeId, PredecessorState>,
+    /// When the whole run gives up.
+    pub deadline: Timestamp,
+    /// Stored times.
+    #[serde(default)]
+    pub progress: Progress,
+    /// Absent when there is no such Application.
+    pub application: Option<ApplicationState>,
+}
+
+/// How far a predecessor got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PredecessorState {
+    /// It has a receipt of this run.
+    Proven,
+    /// Neither proven nor failed.
+    Waiting,
+    /// It failed, or is blocked by one that did.
+    Failed,
+}
+
+/// Times that the caller stores between decisions. [`remember`] fills in all but the two that record acts:
+/// `sync_requested` after [`super::Act::RequestSync`] and `terminated_at` after [`super::Act::TerminateForeign`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Progress {
+    /// When every predecessor was first seen proven.
+    pub ready_at: Option<Timestamp>,
+    /// Our newest request.
+    pub sync_requested: Option<SyncRequested>,
+    /// When the newest attempt was first seen failed or overtaken.
+    pub attempt_failed_at: Option<Timestamp>,
+    /// When the newest attempt was first seen succeeded.
+    pub operation_finished_seen_at: Option<Timestamp>,
+    /// Since when an operation of somebody else runs.
+    pub foreign_since: Option<Timestamp>,
+    /// One was seen since the node became ready: state that it left behind does not pass without a sync of ours.
+    #[serde(default)]
+    pub foreign_seen: bool,
+    /// When we asked for its end.
+    pub terminated_at: Option<Timestamp>,
+}
+
+/// A request of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SyncRequested {
+    /// Counted from 1.
+    pub attempt: u32,
+    /// When it was sent.
+    pub at: Timestamp,
+}
+
+/// An Argo CD Application.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplicationState {
+    /// `.operation` where there is one, else `.status.operationState`; absent for a moment after every request.
+    pub operation: Option<Operation>,
+    /// Whether what follows is new enough to count.
+    pub refresh: Freshness,
+    /// `.status.sync.status`.
+    pub sync: SyncState,
+    /// `.status.health.status`.
+    pub health: Health,
+    /// Comparison errors.
+    #[serde(default)]
+    pub conditions: Vec<String>,
+    /// How many resources it manages.
+    pub resources: usize,
+    /// One per source.
+    #[serde(default)]
+    pub revisions: Vec<String>,
+    /// What the repository says about the revision; absent until read.
+    pub git: Option<GitContent>,
+    /// The ConfigMap `forge-receipt`, where it exists.
+    pub render: Option<RenderReceipt>,
+    /// Workloads, containers and objects; absent until read.
+    pub tree: Option<Tree>,
+}
+
+/// An operation of Argo CD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Operation {
+    /// Absent when nothing of the sort was found in its infos.
+    pub nonce: Option<Nonce>,
+    /// How far it is.
+    pub phase: Phase,
+    /// What Argo CD says about it.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Argo CD's phases of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Argo CD's words in Argo CD's meaning")]
+pub enum Phase {
+    Running,
+    Terminating,
+    Succeeded,
+    Failed,
+    Error,
+}
+
+impl Phase {
+    /// It still occupies the Application.
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running | Self::Terminating)
+    }
+
+    /// It ended badly.
+    pub fn is_failed(self) -> bool {
+        matches!(self, Self::Failed | Self::Error)
+    }
+}
+
+/// Whether a refresh stands between the last operation and what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Freshness {
+    /// Nobody asked yet.
+    NotAsked,
+    /// Asked; the annotation is still there.
+    Asked,
+    /// Asked after our operation was seen finished (or after the node became ready, where there is none of ours),
+    /// answered since, and everything else was read after the answer.
+    Answered,
+}
+
+/// `.status.sync.status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Argo CD's words in Argo CD's meaning")]
+pub enum SyncState {
+    Synced,
+    OutOfSync,
+    Unknown,
+}
+
+/// `.status.health.status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "Argo CD's words in Argo CD's meaning")]
+pub enum Health {
+    Healthy,
+    Progressing,
+    Degraded,
+    Suspended,
+    Missing,
+    Unknown,
+}
+
+impl fmt::Display for SyncState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What the repository, read by ourselves, says about the revision that Argo CD compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GitContent {
+    /// The run's commit is that revision or an ancestor of it.
+    pub contains_commit: bool,
+    /// The node's folder, compared with the run's commit.
+    pub folder: Folder,
+}
+
+/// A folder at two commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Folder {
+    /// Byte for byte.
+    Same,
+    /// Somebody moved it on.
+    Changed,
+    /// Could not be read.
+    Unknown,
+}
+
+/// What the plugin says it rendered (SPEC section 8).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RenderReceipt {
+    /// Hash of the pointer's content.
+    pub pointer: Digest,
+    /// The release.
+    pub release: Digest,
+    /// Hash of the output.
+    pub output: Digest,
+}
+
+/// What lives below the Application.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Tree {
+    /// Only kinds that have an observedGeneration.
+    #[serde(default)]
+    pub workloads: Vec<Workload>,
+    /// Of all pods; a container of several pods appears several times.
+    #[serde(default)]
+    pub containers: Vec<Container>,
+    /// The objects that the node requires or has rules for; one that is not listed was not read yet.
+    #[serde(default)]
+    pub objects: Vec<LiveObject>,
+}
+
+/// A workload and its controller's answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Workload {
+    /// `Kind/namespace/name`.
+    pub id: String,
+    /// `.metadata.generation`.
+    pub generation: i64,
+    /// `.status.observedGeneration`.
+    pub observed_generation: Option<i64>,
+}
+
+/// A container of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Container {
+    /// Which one.
+    pub key: ContainerKey,
+    /// Only running ones are compared.
+    pub running: bool,
+    /// From the imageID in the pod's status, never from its spec.
+    pub image: Option<Digest>,
+}
+
+/// An object that was looked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LiveObject {
+    /// Which one.
+    pub object: ObjectRef,
+    /// Absent when it does not exist.
+    pub value: Option<serde_json::Value>,
+}
+
+/// Whose the operation is that the Application shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner<'a> {
+    /// None, or one of ours that is older than our newest request: what was asked for does not show yet.
+    Nobody,
+    /// The newest attempt of ours.
+    Ours(&'a Operation, u32),
+    /// Of another run, of Argo CD itself, of a person.
+    Foreign(&'a Operation),
+}
+
+/// Says whose operation it is, seen from the newest request.
+pub(super) fn owner<'a>(wanted: &Wanted, observed: &'a Observed) -> Owner<'a> {
+    let Some(operation) = observed.application.as_ref().and_then(|a| a.operation.as_ref()) else {
+        return Owner::Nobody;
+    };
+    match &operation.nonce {
+        Some(nonce) if nonce.is_of(&wanted.run, &wanted.node) => {
+            let newest = observed.progress.sync_requested.map_or(0, |request| request.attempt);
+            if nonce.attempt < newest { Owner::Nobody } else { Owner::Ours(operation, nonce.attempt) }
+        }
+        _ => Owner::Foreign(operation),
+    }
+}
+
+/// The stored times, brought up to date with what is seen now: the caller stores the result before it acts.
+///
+/// [`super::decide`] applies it first, so a time that is not stored yet counts as `now`; a caller that never stores it
+/// waits for ever. Applying it twice changes nothing.
+pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progress {
+    let mut progress = observed.progress.clone();
+    let proven = |node| observed.predecessors.get(node) == Some(&PredecessorState::Proven);
+    if progress.ready_at.is_none() && wanted.predecessors.iter().all(proven) {
+        progress.ready_at = Some(now);
+    }
+    let owner = owner(wanted, observed);
+    match owner {
+        Owner::Foreign(operation) if operation.phase.is_running() => {
+            progress.foreign_since.get_or_insert(now);
+            progress.foreign_seen = true;
+        }
+        _ => {
+            progress.foreign_since = None;
+            progress.terminated_at = None;
+        }
+    }
+    // An attempt that is not stored was asked for by a process that died before it could: adopt it.
+    if let Owner::Ours(_, attempt) = owner
+        && progress.sync_requested.is_none_or(|request| request.attempt < attempt)
+    {
+        progress.sync_requested = Some(SyncRequested { attempt, at: now });
+    }
+    let newest = |time: &Timestamp| progress.sync_requested.is_none_or(|request| *time >= request.at);
+    let succeeded = matches!(owner, Owner::Ours(operation, _) if operation.phase == Phase::Succeeded);
+    let failed = match owner {
+        Owner::Ours(operation, _) => operation.phase.is_failed(),
+        Owner::Foreign(operation) => progress.sync_requested.is_some() && !operation.phase.is_running(),
+        Owner::Nobody => false,
+    };
+    // A clock that runs behind the one that stored the request must not make each look the first.
+    let first = progress.sync_requested.map_or(now, |request| now.max(request.at));
+    let kept = progress.operation_finished_seen_at.filter(newest).unwrap_or(first);
+    progress.operation_finished_seen_at = succeeded.then_some(kept);
+    let kept = progress.attempt_failed_at.filter(newest).unwrap_or(first);
+    progress.attempt_failed_at = failed.then_some(kept);
+    progress
+}

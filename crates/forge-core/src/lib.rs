@@ -1,0 +1,22 @@
+//! The domain of Forge, pure: no async, files, environment, clock, process or network (`clippy.toml` enforces it).
+//!
+//! One pipeline, one module per step, and the type changes at each step: the product crate loads bytes,
+//! [`validate`] turns them into a [`repository::Repository`] or into findings, [`plan`] orders the work (it cannot
+//! fail), [`render`] writes what would be submitted. The gate is not a step but one pure function,
+//! [`gate::decide`], which everything that judges a node calls.
+
+pub mod code;
+pub mod digest;
+pub mod duration;
+pub mod finding;
+pub mod format;
+pub mod gate;
+pub mod graph;
+pub mod name;
+pub mod plan;
+pub mod render;
+pub mod repository;
+pub mod scaffold;
+pub mod simulate;
+pub mod validate;
+pub mod yaml;

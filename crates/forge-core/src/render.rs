@@ -1,0 +1,20 @@
+//! What would be submitted, and pictures of the graph. Pure: plan and graph in, text out, the same bytes every time.
+
+mod argocd;
+mod dot;
+mod mermaid;
+mod svg;
+mod workflow;
+
+pub use argocd::{applications, window};
+pub use dot::dot;
+pub use mermaid::mermaid;
+pub use svg::svg;
+pub use workflow::{RenderError, WORKFLOW_LIMIT, plan_config_maps, templates, workflow};
+
+/// The label that marks what Forge made (INV-11).
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The label that names the environment.
+pub const ENVIRONMENT_LABEL: &str = "forge.projectcatalyst.io/environment";
+/// The label that names the run.
+pub const RUN_LABEL: &str = "forge.projectcatalyst.io/run";

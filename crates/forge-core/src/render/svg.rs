@@ -1,0 +1,223 @@
+//! The graph as SVG, drawn here: waves are columns, stacks are boxes that share rows where they do not meet, edges are
+//! drawn as they are written (stack to stack, node to node), the critical path stands out. Whole numbers only, so that
+//! the bytes are the same everywhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::mermaid::own_references;
+use crate::format::Reference;
+use crate::graph::{Graph, NodeIx};
+use crate::name::StackName;
+
+const NODE_HEIGHT: usize = 26;
+const ROW: usize = 34;
+const COLUMN_GAP: usize = 64;
+const PAD: usize = 12;
+const HEADER: usize = 24;
+const STACK_GAP: usize = 22;
+const MARGIN: usize = 24;
+const TOP: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Rect {
+    x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Rect {
+    fn left(self) -> (usize, usize) {
+        (self.x, self.y + self.height / 2)
+    }
+    fn right(self) -> (usize, usize) {
+        (self.x + self.width, self.y + self.height / 2)
+    }
+}
+
+/// One stack to be placed: its columns and how many rows it needs.
+struct Block<'g> {
+    name: &'g StackName,
+    layer: Option<u32>,
+    first: usize,
+    last: usize,
+    rows: usize,
+    cells: BTreeMap<usize, Vec<NodeIx>>,
+}
+
+/// Draws these nodes.
+pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
+    let longest = nodes.iter().map(|node| graph.node(*node).id.as_str().chars().count()).max().unwrap_or(10);
+    let node_width = longest.clamp(12, 34) * 7 + 16;
+    let column = node_width + COLUMN_GAP;
+    let blocks = blocks(graph, nodes);
+    let mut boxes: BTreeMap<&StackName, Rect> = BTreeMap::new();
+    let mut places: BTreeMap<NodeIx, Rect> = BTreeMap::new();
+    // Each track is a run of rows; a stack goes into the first track whose columns from its first on are free.
+    let mut tracks: Vec<(usize, usize)> = Vec::new();
+    let mut assigned: Vec<usize> = Vec::new();
+    for block in &blocks {
+        let free = tracks.iter().position(|(end, _)| *end < block.first + 1);
+        let track = free.unwrap_or_else(|| {
+            tracks.push((0, 0));
+            tracks.len() - 1
+        });
+        if let Some((end, rows)) = tracks.get_mut(track) {
+            *end = block.last + 1;
+            *rows = (*rows).max(block.rows);
+        }
+        assigned.push(track);
+    }
+    let heights: Vec<usize> = tracks.iter().map(|(_, rows)| HEADER + rows * ROW + PAD).collect();
+    let top = |track: usize| TOP + heights.iter().take(track).map(|height| height + STACK_GAP).sum::<usize>();
+    for (block, track) in blocks.iter().zip(&assigned) {
+        let (x, y) = (MARGIN + block.first * column, top(*track));
+        let width = (block.last - block.first) * column + node_width + 2 * PAD;
+        boxes.insert(block.name, Rect { x, y, width, height: HEADER + block.rows * ROW + PAD });
+        for (wave, cell) in &block.cells {
+            for (row, node) in cell.iter().enumerate() {
+                let rect = Rect {
+                    x: MARGIN + wave * column + PAD,
+                    y: y + HEADER + row * ROW,
+                    width: node_width,
+                    height: NODE_HEIGHT,
+                };
+                places.insert(*node, rect);
+            }
+        }
+    }
+    let waves = nodes.iter().map(|node| graph.wave(*node) + 1).max().unwrap_or(0);
+    let width = (2 * MARGIN + waves * column).max(480);
+    let height = top(heights.len()) + MARGIN;
+    let critical = graph.critical_path_of(nodes);
+    let mut text = head(width, height);
+    let bound: crate::duration::Duration = critical.iter().map(|node| graph.node(*node).budget()).sum();
+    let _ = writeln!(
+        text,
+        "<text class=\"title\" x=\"{MARGIN}\" y=\"26\">{} applications · {} stacks · {waves} waves · critical path {} applications, at most {bound}</text>",
+        nodes.len(),
+        blocks.len(),
+        critical.len()
+    );
+    for wave in 0..waves {
+        let x = MARGIN + wave * column + PAD + node_width / 2;
+        let _ = writeln!(text, "<text class=\"wave\" x=\"{x}\" y=\"50\">wave {wave}</text>");
+    }
+    for block in &blocks {
+        if let Some(rect) = boxes.get(block.name) {
+            let layer = block.layer.map(|layer| format!(" · layer {layer}")).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "<g><rect class=\"stack\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"8\"/><text class=\"label\" x=\"{}\" y=\"{}\">{}{layer}</text></g>",
+                rect.x,
+                rect.y,
+                rect.width,
+                rect.height,
+                rect.x + PAD,
+                rect.y + 16,
+                block.name
+            );
+        }
+    }
+    edges(graph, nodes, &boxes, &places, &critical, &mut text);
+    for (node, rect) in &places {
+        let class = if critical.contains(node) { "node critical" } else { "node" };
+        let id = graph.node(*node).id.as_str();
+        let shown: String =
+            if id.chars().count() > 34 { id.chars().take(33).chain(['…']).collect() } else { id.to_owned() };
+        let _ = writeln!(
+            text,
+            "<g class=\"{class}\" id=\"{id}\"><title>{id}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"5\"/><text x=\"{}\" y=\"{}\">{shown}</text></g>",
+            rect.x,
+            rect.y,
+            rect.width,
+            rect.height,
+            rect.x + 8,
+            rect.y + 17
+        );
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// The stacks that have nodes here, left to right.
+fn blocks<'g>(graph: &'g Graph, nodes: &[NodeIx]) -> Vec<Block<'g>> {
+    let mut cells: BTreeMap<&StackName, BTreeMap<usize, Vec<NodeIx>>> = BTreeMap::new();
+    for node in nodes {
+        cells.entry(&graph.node(*node).stack).or_default().entry(graph.wave(*node)).or_default().push(*node);
+    }
+    let mut blocks: Vec<Block<'g>> = graph
+        .stacks()
+        .iter()
+        .filter_map(|stack| {
+            let cells = cells.remove(&stack.name)?;
+            let (first, last) = (*cells.keys().next()?, *cells.keys().next_back()?);
+            let rows = cells.values().map(Vec::len).max().unwrap_or(0);
+            Some(Block { name: &stack.name, layer: stack.layer, first, last, rows, cells })
+        })
+        .collect();
+    blocks.sort_by_key(|block| (block.first, block.layer, block.name));
+    blocks
+}
+
+fn edges(
+    graph: &Graph,
+    nodes: &[NodeIx],
+    boxes: &BTreeMap<&StackName, Rect>,
+    places: &BTreeMap<NodeIx, Rect>,
+    critical: &[NodeIx],
+    text: &mut String,
+) {
+    let place_of = |reference: &Reference| match reference {
+        Reference::Stack(name) => boxes.get(name).copied(),
+        Reference::Node(id) => graph.find(id).and_then(|node| places.get(&node).copied()),
+    };
+    for stack in graph.stacks() {
+        let Some(to) = boxes.get(&stack.name) else { continue };
+        for from in stack.depends_on.iter().filter_map(place_of) {
+            curve(text, "between", from.right(), to.left());
+        }
+    }
+    for node in nodes {
+        let Some(to) = places.get(node) else { continue };
+        for from in own_references(graph, *node).filter_map(place_of) {
+            curve(text, "edge", from.right(), to.left());
+        }
+    }
+    for pair in critical.windows(2) {
+        if let [from, to] = pair
+            && let (Some(from), Some(to)) = (places.get(from), places.get(to))
+        {
+            curve(text, "edge critical", from.right(), to.left());
+        }
+    }
+}
+
+fn curve(text: &mut String, class: &str, (x1, y1): (usize, usize), (x2, y2): (usize, usize)) {
+    let bend = if x2 > x1 { (x2 - x1) / 2 } else { COLUMN_GAP };
+    let (c1, c2) = (x1 + bend, x2.saturating_sub(bend));
+    let _ = writeln!(text, "<path class=\"{class}\" d=\"M{x1} {y1}C{c1} {y1} {c2} {y2} {x2} {y2}\"/>");
+}
+
+fn head(width: usize, height: usize) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"dependency graph\">
+<style>
+text{{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1f2937}}
+.title{{font-size:15px;font-weight:600}}
+.wave{{fill:#6b7280;text-anchor:middle}}
+.stack{{fill:#f3f4f6;stroke:#d1d5db}}
+.label{{font-weight:600;fill:#374151}}
+.node rect{{fill:#fff;stroke:#64748b}}
+.node.critical rect{{fill:#fff7ed;stroke:#c2410c;stroke-width:2}}
+path{{fill:none}}
+.edge{{stroke:#94a3b8;marker-end:url(#arrow)}}
+.between{{stroke:#cbd5e1;stroke-width:3}}
+.edge.critical{{stroke:#c2410c;stroke-width:2}}
+</style>
+<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" style=\"fill:#94a3b8\"/></marker></defs>
+<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>
+"
+    )
+}

@@ -1,0 +1,109 @@
+//! A GitOps repository: where things are (SPEC.md section 2), and what a valid one holds.
+
+mod layout;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub use layout::{Layout, Role, is_manifest};
+
+use crate::format::{ClusterFile, DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
+use crate::graph::{Build, Graph, Implicit};
+use crate::name::{EnvironmentName, ProjectId};
+
+/// A repository whose files could all be read. What lint says about it beyond that (policies, secrets, images) does not
+/// keep a plan from being made.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// `forge.yaml`.
+    pub installation: Installation,
+    /// `graph.yaml`.
+    pub graph: DependencyGraph,
+    /// What each environment holds, in promotion order.
+    pub environments: Vec<EnvironmentFiles>,
+    /// The root `app.yaml` has an Application `crossplane`.
+    pub crossplane: bool,
+}
+
+/// What one environment holds.
+#[derive(Debug, Clone)]
+pub struct EnvironmentFiles {
+    /// What `forge.yaml` says about it.
+    pub environment: Environment,
+    /// Its pointers.
+    pub projects: BTreeMap<ProjectId, ReleasePointer>,
+    /// Its own `graph.yaml`.
+    pub overrides: Option<GraphOverride>,
+    /// It has an `app.yaml`, and so an Application `<env>-bootstrap`.
+    pub bootstrap: bool,
+    /// It has an `env.yaml`, and so an Application `<env>-config`.
+    pub config: bool,
+    /// Its cluster file under `platform/clusters`.
+    pub cluster: Option<ClusterFile>,
+}
+
+/// The path of the graph.
+pub const GRAPH_FILE: &str = "graph.yaml";
+/// The path of the installation.
+pub const INSTALLATION_FILE: &str = "forge.yaml";
+/// The path of the root Application file.
+pub const ROOT_APP_FILE: &str = "app.yaml";
+
+impl Repository {
+    /// An environment by name.
+    pub fn environment(&self, name: &str) -> Option<&EnvironmentFiles> {
+        self.environments.iter().find(|files| files.environment.name.as_str() == name)
+    }
+
+    /// The graph as `graph.yaml` has it, without any environment's changes.
+    pub fn base_graph(&self) -> Build {
+        Graph::build(&self.graph, GRAPH_FILE, None, &[])
+    }
+
+    /// The graph of one environment.
+    pub fn environment_graph(&self, files: &EnvironmentFiles) -> Build {
+        let path = format!("{}/{GRAPH_FILE}", files.environment.path);
+        let over = files.overrides.as_ref().map(|spec| (path.as_str(), spec));
+        Graph::build(&self.graph, GRAPH_FILE, over, &self.implicit(files))
+    }
+
+    /// The implicit first nodes of an environment, in their order.
+    fn implicit(&self, files: &EnvironmentFiles) -> Vec<Implicit> {
+        let namespace = &self.installation.argo.namespace;
+        let name = &files.environment.name;
+        let mut names = Vec::new();
+        if self.crossplane {
+            names.push("crossplane".to_owned());
+        }
+        if files.bootstrap {
+            // The root ApplicationSet names it after the folder.
+            let folder = files.environment.path.rsplit('/').next().unwrap_or_default();
+            names.push(format!("{folder}-bootstrap"));
+            if files.config {
+                names.push(format!("{}-config", name.value));
+            }
+        }
+        names.into_iter().filter_map(|name| format!("{namespace}/{name}").parse().ok().map(Implicit)).collect()
+    }
+}
+
+/// Where a node's Application lives and what it is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationName {
+    /// Namespace of the Application.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The names that follow from paths (SPEC.md section 2).
+pub fn application_name(environment: &EnvironmentName, argo: &str, subject: &Subject) -> ApplicationName {
+    match subject {
+        Subject::Project(id) => {
+            ApplicationName { namespace: argo.to_owned(), name: format!("{environment}-{}", id.joined()) }
+        }
+        Subject::Application(id) => ApplicationName { namespace: id.namespace.to_string(), name: id.name().to_owned() },
+    }
+}

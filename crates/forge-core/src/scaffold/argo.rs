@@ -1,0 +1,334 @@
+//! The Argo CD objects of the layout.
+//!
+//! Why each protection is there (SPEC.md section 2, docs/adr/0004): `applicationsSync: create-update` keeps an
+//! ApplicationSet from deleting Applications when files vanish; the resources finalizer on the ApplicationSet makes its
+//! controller drop owner references when the set itself is deleted, so that garbage collection does not take them;
+//! `Delete=false,Prune=false` keeps a parent Application from removing what it brought.
+
+use super::{With, quote};
+use crate::format::{Environment, Installation, Sync};
+
+const PROTECTED: &str = "argocd.argoproj.io/sync-options: Delete=false,Prune=false";
+const RETRY: &str = "retry: {limit: 5, backoff: {duration: 5s, factor: 2, maxDuration: 3m}}";
+
+/// The root `app.yaml`.
+pub fn root_app(installation: &Installation, with: With) -> String {
+    let argo = &installation.argo.namespace;
+    let url = quote(&installation.repository.url);
+    let revision = quote(&installation.repository.branch);
+    let mut text = format!(
+        "# The root: `kubectl apply -f app.yaml` starts everything, with or without Forge running.
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata:
+  name: forge-system
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+spec:
+  description: Bootstrap, configuration and cluster Applications of every environment
+  sourceRepos: [{url}]
+  destinations:
+    - {{name: in-cluster, namespace: {argo}}}
+    - {{name: \"*\", namespace: forge-system}}
+  clusterResourceWhitelist:
+    - {{group: apiextensions.crossplane.io, kind: EnvironmentConfig}}
+    - {{group: forge.projectcatalyst.io, kind: Cluster}}
+    - {{group: forge.projectcatalyst.io, kind: PlatformCluster}}
+    - {{group: \"\", kind: Namespace}}
+  namespaceResourceWhitelist:
+    - {{group: argoproj.io, kind: AppProject}}
+    - {{group: argoproj.io, kind: Application}}
+    - {{group: argoproj.io, kind: ApplicationSet}}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata:
+  name: environments
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+  finalizers:
+    - resources-finalizer.argocd.argoproj.io
+spec:
+  goTemplate: true
+  goTemplateOptions: [missingkey=error]
+  generators:
+    - git:
+        repoURL: {url}
+        revision: {revision}
+        files:
+"
+    );
+    for glob in environment_globs(installation) {
+        text.push_str(&format!("          - path: {}\n", quote(&glob)));
+    }
+    text.push_str(&format!(
+        "  syncPolicy:
+    applicationsSync: create-update
+    preserveResourcesOnDeletion: true
+  template:
+    metadata:
+      name: \"{{{{.path.basename}}}}-bootstrap\"
+    spec:
+      project: forge-system
+      source:
+        repoURL: {url}
+        targetRevision: {revision}
+        path: \"{{{{.path.path}}}}\"
+        directory: {{include: app.yaml}}
+      destination: {{name: in-cluster, namespace: {argo}}}
+      syncPolicy:
+        automated: {{prune: false, selfHeal: true}}
+        {RETRY}
+        syncOptions: [ServerSideApply=true]
+"
+    ));
+    if with.crossplane || with.argocd {
+        text.push_str(&components_project(argo.as_str()));
+    }
+    if with.argocd {
+        let chart = Chart {
+            name: "argocd",
+            why: "Argo CD manages itself: this adopts the release that Helm installed",
+            repo: "https://argoproj.github.io/argo-helm",
+            chart: "argo-cd",
+            version: "9.2.0",
+            namespace: argo.as_str(),
+        };
+        text.push_str(&chart.application(argo.as_str()));
+    }
+    if with.crossplane {
+        let chart = Chart {
+            name: "crossplane",
+            why: "Crossplane, which serves EnvironmentConfig; an implicit first node of every run",
+            repo: "https://charts.crossplane.io/stable",
+            chart: "crossplane",
+            version: "2.2.0",
+            namespace: "crossplane-system",
+        };
+        text.push_str(&chart.application(argo.as_str()));
+    }
+    text
+}
+
+/// The globs that find every environment's `app.yaml`: one for all top-level folders, one for each other folder.
+fn environment_globs(installation: &Installation) -> Vec<String> {
+    let mut globs: Vec<String> = installation
+        .environments
+        .iter()
+        .map(|env| if env.path.contains('/') { format!("{}/app.yaml", env.path) } else { "*/app.yaml".to_owned() })
+        .collect();
+    globs.sort();
+    globs.dedup();
+    globs
+}
+
+fn components_project(argo: &str) -> String {
+    format!(
+        "---
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata:
+  name: forge-components
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+spec:
+  description: What the platform itself runs on
+  sourceRepos: [\"https://argoproj.github.io/argo-helm\", \"https://charts.crossplane.io/stable\"]
+  destinations:
+    - {{name: in-cluster, namespace: {argo}}}
+    - {{name: in-cluster, namespace: crossplane-system}}
+  clusterResourceWhitelist:
+    - {{group: \"*\", kind: \"*\"}}
+"
+    )
+}
+
+struct Chart<'c> {
+    name: &'c str,
+    why: &'c str,
+    repo: &'c str,
+    chart: &'c str,
+    version: &'c str,
+    namespace: &'c str,
+}
+
+impl Chart<'_> {
+    fn application(&self, argo: &str) -> String {
+        let Self { name, why, repo, chart, version, namespace } = self;
+        format!(
+            "---
+# {why}.
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata:
+  name: {name}
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+spec:
+  project: forge-components
+  source:
+    repoURL: {repo}
+    chart: {chart}
+    targetRevision: {version}
+    helm:
+      releaseName: {name}
+      valuesObject: {{}}
+  destination: {{name: in-cluster, namespace: {namespace}}}
+  syncPolicy:
+    automated: {{prune: false, selfHeal: true}}
+    {RETRY}
+    syncOptions: [CreateNamespace=true, ServerSideApply=true]
+"
+        )
+    }
+}
+
+/// `<env>/app.yaml`.
+pub fn environment_app(installation: &Installation, environment: &Environment) -> String {
+    let argo = installation.argo.namespace.as_str();
+    let url = quote(&installation.repository.url);
+    let revision = quote(&installation.repository.branch);
+    let (name, path) = (&environment.name.value, &environment.path);
+    let cluster = quote(&environment.cluster);
+    let prefix = &environment.namespace_prefix;
+    // A negated namespace allows every other one of that server, so it stands alone; and it only counts by server.
+    let destination = if environment.cluster.value == "in-cluster" && prefix.is_empty() {
+        format!("{{server: https://kubernetes.default.svc, namespace: \"!{argo}\"}}")
+    } else {
+        format!("{{name: {cluster}, namespace: {}}}", quote(&format!("{prefix}*")))
+    };
+    // Segments of <path>/apps/<repo>/<project>.
+    let depth = path.split('/').count();
+    let joined = format!("{{{{index .path.segments {}}}}}-{{{{index .path.segments {}}}}}", depth + 1, depth + 2);
+    let automated = match environment.sync.value {
+        Sync::Auto => "        automated: {prune: true, selfHeal: true}\n",
+        Sync::Manual | Sync::Ordered => "",
+    };
+    let mut text = format!(
+        "# Environment {name}: its AppProject, its configuration, and one Application per project folder.
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata:
+  name: {name}
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+spec:
+  description: Applications of environment {name}
+  sourceRepos: [{url}]
+  destinations:
+    - {destination}
+  clusterResourceWhitelist:
+    - {{group: \"*\", kind: \"*\"}}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata:
+  name: {name}-config
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+spec:
+  project: forge-system
+  source:
+    repoURL: {url}
+    targetRevision: {revision}
+    path: {path}
+    directory: {{include: env.yaml}}
+  destination: {{name: {cluster}, namespace: forge-system}}
+  syncPolicy:
+    automated: {{prune: false, selfHeal: true}}
+    {RETRY}
+    syncOptions: [CreateNamespace=true, ServerSideApply=true]
+---
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata:
+  name: {name}-apps
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+  finalizers:
+    - resources-finalizer.argocd.argoproj.io
+spec:
+  goTemplate: true
+  goTemplateOptions: [missingkey=error]
+  generators:
+    # Folders, not files: a broken release.yaml then breaks its own Application only.
+    - git:
+        repoURL: {url}
+        revision: {revision}
+        directories:
+          - path: {path}/apps/*/*
+  syncPolicy:
+    applicationsSync: create-update
+  template:
+    metadata:
+      name: \"{name}-{joined}\"
+      annotations:
+        argocd.argoproj.io/manifest-generate-paths: .
+    spec:
+      project: {name}
+      source:
+        repoURL: {url}
+        targetRevision: {revision}
+        path: \"{{{{.path.path}}}}\"
+        plugin: {{name: catalyst-forge-cmp}}
+      destination: {{name: {cluster}, namespace: \"{prefix}{joined}\"}}
+      syncPolicy:
+{automated}        {RETRY}
+        syncOptions: [CreateNamespace=true, ServerSideApply=true]
+"
+    );
+    if name.as_str() == "platform" {
+        text.push_str(&clusters_set(argo, &url, &revision));
+    }
+    text
+}
+
+fn clusters_set(argo: &str, url: &str, revision: &str) -> String {
+    format!(
+        "---
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata:
+  name: platform-clusters
+  namespace: {argo}
+  annotations:
+    {PROTECTED}
+  finalizers:
+    - resources-finalizer.argocd.argoproj.io
+spec:
+  goTemplate: true
+  goTemplateOptions: [missingkey=error]
+  generators:
+    - git:
+        repoURL: {url}
+        revision: {revision}
+        directories:
+          - path: platform/clusters/*
+  syncPolicy:
+    applicationsSync: create-update
+  template:
+    metadata:
+      name: \"{{{{.path.basename}}}}-cluster\"
+      annotations:
+        argocd.argoproj.io/manifest-generate-paths: .
+    spec:
+      project: forge-system
+      source:
+        repoURL: {url}
+        targetRevision: {revision}
+        path: \"{{{{.path.path}}}}\"
+        directory: {{include: cluster.yaml}}
+      destination: {{name: in-cluster, namespace: forge-system}}
+      syncPolicy:
+        {RETRY}
+        syncOptions: [CreateNamespace=true, ServerSideApply=true]
+"
+    )
+}

@@ -1,0 +1,326 @@
+//! Lint: everything that is wrong with a repository, at once.
+//!
+//! Two steps, both pure: [`inspect`] looks at one file alone, so that the caller may run it on as many threads as it
+//! likes; [`assemble`] puts the files together, checks what only shows between them, and applies suppressions. What
+//! comes out is the same whatever the order of the files (INV-9).
+
+mod argo;
+mod assemble;
+mod manifest;
+mod secrets;
+mod suppress;
+
+use std::collections::BTreeMap;
+
+pub use assemble::assemble;
+pub use suppress::Suppression;
+
+use crate::code::Code;
+use crate::finding::{Finding, Place, Suppressed};
+use crate::format::{ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, ReleasePointer};
+use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role};
+use crate::yaml::{Decoder, Dialect, Limits, Node, Position, Problem, ProblemKind, Stream, decode_text, read};
+
+/// A file as the loader found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Its bytes.
+    Bytes(Vec<u8>),
+    /// Too large to be read, with its size.
+    TooLarge(u64),
+    /// A link that leaves the repository, or leads to a folder or to nothing.
+    Symlink(&'static str),
+    /// Not a regular file, or not readable; with the reason.
+    Unreadable(String),
+    /// Listed only: its presence is all that matters.
+    Unread,
+}
+
+/// What everything is checked against.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// `forge.yaml`, if it could be read.
+    pub installation: Option<Installation>,
+    /// Where the environments are.
+    pub layout: Layout,
+}
+
+impl Context {
+    /// From the bytes of `forge.yaml` and the list of all paths. What is wrong with the file is reported when it is
+    /// inspected like any other.
+    pub fn new<'p>(installation: Option<&Content>, paths: impl Iterator<Item = &'p str>) -> Self {
+        let installation = match installation {
+            Some(Content::Bytes(bytes)) => {
+                let stream = decode_text(bytes).ok().map(|text| read(text, Dialect::Strict, Limits::FILE));
+                let mut decoder = Decoder::new(INSTALLATION_FILE);
+                let document = stream.as_ref().filter(|stream| stream.problems.is_empty());
+                document.and_then(|stream| Installation::decode(&mut decoder, stream.documents.first()?))
+            }
+            _ => None,
+        };
+        let layout = installation.as_ref().map_or_else(|| Layout::guess(paths), Layout::of);
+        Self { installation, layout }
+    }
+}
+
+/// What one file says.
+#[derive(Debug, Clone)]
+pub enum Facts {
+    /// Nothing that other files depend on.
+    None,
+    /// `forge.yaml`; the context has it.
+    Installation,
+    /// `graph.yaml`
+    Graph(DependencyGraph),
+    /// `<env>/graph.yaml`
+    Override(usize, GraphOverride),
+    /// The root `app.yaml`, and whether it has Crossplane.
+    RootApp {
+        /// It has an Application `crossplane`.
+        crossplane: bool,
+    },
+    /// `<env>/app.yaml`
+    EnvironmentApp(usize),
+    /// `<env>/env.yaml`
+    EnvironmentConfig(usize),
+    /// A pointer; `None` if there is something wrong with it.
+    Pointer(usize, String, String, Option<ReleasePointer>),
+    /// `env.yaml` of a project, or an illegal file beside it.
+    ProjectFile(usize, String, String),
+    /// A cluster.
+    Cluster(String, Option<ClusterFile>),
+}
+
+/// What one file says and what is wrong with it.
+#[derive(Debug, Clone)]
+pub struct Inspected {
+    /// Its path.
+    pub path: String,
+    /// What it says.
+    pub facts: Facts,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// What it suppresses.
+    pub suppressions: Vec<Suppression>,
+}
+
+/// Everything that lint has to say.
+#[derive(Debug)]
+pub struct Report {
+    /// What is wrong, sorted by place.
+    pub findings: Vec<Finding>,
+    /// What would be wrong but for a comment that allows it.
+    pub suppressed: Vec<Suppressed>,
+    /// The repository, if its own files could all be read.
+    pub repository: Option<Repository>,
+    /// How many files were looked at.
+    pub files: usize,
+}
+
+/// A whole repository in memory.
+pub fn tree(files: &BTreeMap<String, Content>) -> Report {
+    let context = Context::new(files.get(INSTALLATION_FILE), files.keys().map(String::as_str));
+    let inspected = files.iter().map(|(path, content)| inspect(&context, path, content)).collect();
+    assemble(&context, inspected)
+}
+
+/// Looks at one file.
+pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
+    let role = context.layout.role(path);
+    let mut out =
+        Inspected { path: path.to_owned(), facts: Facts::None, findings: Vec::new(), suppressions: Vec::new() };
+    note_presence(&role, &mut out);
+    let bytes = match content {
+        Content::Bytes(bytes) => bytes,
+        Content::TooLarge(size) => {
+            let message = format!("{size} bytes; at most {} are read", Limits::FILE.bytes);
+            out.findings.push(Finding::new(Code::TooLarge, Place::new(path, Position::START), message));
+            return out;
+        }
+        Content::Symlink(why) => {
+            let message = format!("symbolic link {why}");
+            let fix = "replace the link by the file; Argo CD refuses such links too";
+            out.findings.push(Finding::new(Code::Symlink, Place::whole(path), message).with_fix(fix));
+            return out;
+        }
+        Content::Unreadable(why) => {
+            out.findings.push(Finding::new(Code::Unreadable, Place::whole(path), format!("cannot be read: {why}")));
+            return out;
+        }
+        Content::Unread => return out,
+    };
+    let text = match decode_text(bytes) {
+        Ok(text) => text,
+        Err(problem) => {
+            out.findings.push(yaml_finding(path, &problem));
+            return out;
+        }
+    };
+    let hints = manifest::hints(text);
+    secrets::in_text(path, text, hints, &mut out.findings);
+    match role {
+        Role::Template => manifest::template(path, text, hints, &mut out.findings),
+        Role::Text => {}
+        _ => structured(context, &role, text, hints, &mut out),
+    }
+    out
+}
+
+/// Some files matter by being there, even when they cannot be read.
+fn note_presence(role: &Role<'_>, out: &mut Inspected) {
+    let owned = |repo: &str, project: &str| (repo.to_owned(), project.to_owned());
+    out.facts = match role {
+        Role::Pointer { environment, repo, project } => {
+            let (repo, project) = owned(repo, project);
+            Facts::Pointer(*environment, repo, project, None)
+        }
+        Role::ProjectConfig { environment, repo, project } => {
+            let (repo, project) = owned(repo, project);
+            Facts::ProjectFile(*environment, repo, project)
+        }
+        Role::Illegal { environment, project } => {
+            let fix = "a project folder holds release.yaml and, optionally, env.yaml; nothing else is deployed";
+            let message = match project {
+                Some((repo, project)) => format!("not legal in the folder of project `{repo}/{project}`"),
+                None => "not in a project folder: expected apps/<repo>/<project>/release.yaml".to_owned(),
+            };
+            out.findings.push(Finding::new(Code::IllegalFile, Place::whole(&out.path), message).with_fix(fix));
+            match project {
+                Some((repo, project)) => {
+                    let (repo, project) = owned(repo, project);
+                    Facts::ProjectFile(*environment, repo, project)
+                }
+                None => Facts::None,
+            }
+        }
+        Role::Cluster(name) => Facts::Cluster((*name).to_owned(), None),
+        Role::EnvironmentApp(environment) => Facts::EnvironmentApp(*environment),
+        Role::EnvironmentConfig(environment) => Facts::EnvironmentConfig(*environment),
+        Role::RootApp => Facts::RootApp { crossplane: false },
+        Role::Installation => Facts::Installation,
+        _ => Facts::None,
+    };
+}
+
+fn structured(context: &Context, role: &Role<'_>, text: &str, hints: manifest::Hints, out: &mut Inspected) {
+    let own = !matches!(role, Role::Foreign | Role::Illegal { .. } | Role::RootApp | Role::EnvironmentApp(_));
+    let dialect = if own { Dialect::Strict } else { Dialect::Kubernetes };
+    let stream = read(text, dialect, Limits::FILE);
+    out.suppressions = suppress::read(&out.path, &stream.comments, &mut out.findings);
+    out.findings.extend(stream.problems.iter().map(|problem| yaml_finding(&out.path, problem)));
+    let broken = !stream.problems.is_empty();
+    if own && !broken {
+        own_format(context, role, &stream, out);
+    }
+    match role {
+        Role::RootApp | Role::EnvironmentApp(_) if !broken => {
+            argo::check(context, role, &stream, out);
+        }
+        _ => {}
+    }
+    for document in &stream.documents {
+        manifest::document(&out.path, document, hints, &mut out.findings);
+    }
+}
+
+/// The document of a file that must hold exactly one.
+fn single<'n, 'a>(stream: &'n Stream<'a>, out: &mut Inspected) -> Option<&'n Node<'a>> {
+    match stream.documents.as_slice() {
+        [document] => Some(document),
+        [] => {
+            let place = Place::new(&out.path, Position::START);
+            out.findings.push(Finding::new(Code::DocumentCount, place, "the file is empty"));
+            None
+        }
+        [_, second, ..] => {
+            let place = Place::new(&out.path, second.at);
+            let message = format!("{} documents; this file must hold exactly one", stream.documents.len());
+            out.findings.push(Finding::new(Code::DocumentCount, place, message));
+            None
+        }
+    }
+}
+
+fn own_format(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out: &mut Inspected) {
+    let Some(document) = single(stream, out) else { return };
+    let path = out.path.clone();
+    let mut decoder = Decoder::new(&path);
+    match role {
+        Role::Installation => {
+            Installation::decode(&mut decoder, document);
+        }
+        Role::Graph => {
+            if let Some(graph) = DependencyGraph::decode(&mut decoder, document)
+                && decoder.is_clean()
+            {
+                out.facts = Facts::Graph(graph);
+            }
+        }
+        Role::Override(environment) => {
+            if let Some(over) = GraphOverride::decode(&mut decoder, document)
+                && decoder.is_clean()
+            {
+                out.facts = Facts::Override(*environment, over);
+            }
+        }
+        Role::Pointer { environment, repo, project } => {
+            let pointer = ReleasePointer::decode(&mut decoder, document);
+            if let Some(pointer) = &pointer {
+                expect_name(&mut decoder, &pointer.name, project);
+                placeholder_pointer(&mut decoder, pointer);
+            }
+            let pointer = pointer.filter(|_| decoder.is_clean());
+            out.facts = Facts::Pointer(*environment, (*repo).to_owned(), (*project).to_owned(), pointer);
+        }
+        Role::ProjectConfig { repo, project, .. } => {
+            if let Some(config) = EnvironmentConfig::decode(&mut decoder, document) {
+                expect_name(&mut decoder, &config.name, &format!("{repo}-{project}"));
+            }
+        }
+        Role::EnvironmentConfig(index) => {
+            let environment = context.installation.as_ref().and_then(|all| all.environments.get(*index));
+            if let (Some(config), Some(environment)) = (EnvironmentConfig::decode(&mut decoder, document), environment)
+            {
+                expect_name(&mut decoder, &config.name, environment.name.as_str());
+            }
+        }
+        Role::Cluster(name) => {
+            let cluster = ClusterFile::decode(&mut decoder, document);
+            if let Some(cluster) = &cluster {
+                expect_name(&mut decoder, cluster.name(), name);
+            }
+            out.facts = Facts::Cluster((*name).to_owned(), cluster.filter(|_| decoder.is_clean()));
+        }
+        _ => {}
+    }
+    out.findings.extend(decoder.into_findings());
+}
+
+fn expect_name(decoder: &mut Decoder<'_>, name: &crate::yaml::At<String>, wanted: &str) {
+    if name.value != wanted {
+        let message = format!("name is `{}`, expected `{wanted}` from the path", crate::name::clip(&name.value));
+        decoder.report(Code::WrongName, name.at, message).fix(format!("write `name: {wanted}`"));
+    }
+}
+
+fn placeholder_pointer(decoder: &mut Decoder<'_>, pointer: &ReleasePointer) {
+    for (what, at, text) in [
+        ("release", pointer.release.at, pointer.release.as_str()),
+        ("digest", pointer.digest.at, pointer.digest.as_str()),
+    ] {
+        if text.trim_start_matches("sha256:").bytes().all(|b| b == b'0') {
+            decoder.report(Code::Placeholder, at, format!("{what} is still the placeholder that `project add` wrote"));
+        }
+    }
+}
+
+fn yaml_finding(path: &str, problem: &Problem) -> Finding {
+    let code = match problem.kind {
+        ProblemKind::Syntax => Code::YamlSyntax,
+        ProblemKind::DuplicateKey => Code::DuplicateKey,
+        ProblemKind::Encoding => Code::Encoding,
+        ProblemKind::TooLarge => Code::TooLarge,
+        ProblemKind::Unsupported => Code::UnsupportedYaml,
+    };
+    Finding::new(code, Place::new(path, problem.at), problem.message.clone())
+}

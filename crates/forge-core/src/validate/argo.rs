@@ -1,0 +1,159 @@
+//! `app.yaml` against the layout: every field that the scaffold writes must be there with its value; more may be.
+//!
+//! There is one description of the layout, the scaffold, so lint and `init` cannot disagree. What people tune (retries,
+//! sources and destinations of AppProjects, descriptions) is theirs.
+
+use super::{Context, Facts, Inspected};
+use crate::code::Code;
+use crate::finding::{Finding, Place};
+use crate::format::Sync;
+use crate::name::clip;
+use crate::repository::Role;
+use crate::scaffold::{self, With};
+use crate::yaml::{Dialect, Limits, Node, Position, Stream, Value, read};
+
+/// Fields that belong to the people.
+const FREE: &[&str] =
+    &["retry", "sourceRepos", "destinations", "clusterResourceWhitelist", "namespaceResourceWhitelist", "description"];
+
+/// Fields whose absence lets a vanished file destroy something.
+const PROTECTIONS: &[&str] =
+    &["applicationsSync", "preserveResourcesOnDeletion", "finalizers", "argocd.argoproj.io/sync-options"];
+
+/// Checks an `app.yaml`.
+pub(super) fn check(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out: &mut Inspected) {
+    if let Role::RootApp = role {
+        let crossplane = stream.documents.iter().any(|d| identity(d) == ("Application", "crossplane"));
+        out.facts = Facts::RootApp { crossplane };
+    }
+    let Some(installation) = &context.installation else { return };
+    let (expected, environment) = match role {
+        Role::RootApp => (scaffold::root_app(installation, With::default()), None),
+        Role::EnvironmentApp(index) => {
+            let Some(environment) = installation.environments.get(*index) else { return };
+            (scaffold::environment_app(installation, environment), Some(environment))
+        }
+        _ => return,
+    };
+    let expected = read(&expected, Dialect::Kubernetes, Limits::FILE);
+    let mut comparison = Comparison { path: out.path.clone(), findings: Vec::new(), object: String::new() };
+    for wanted in &expected.documents {
+        let (kind, name) = identity(wanted);
+        match stream.documents.iter().find(|document| identity(document) == (kind, name)) {
+            Some(found) => {
+                comparison.object = format!("{kind} `{name}`");
+                comparison.node(wanted, found, &mut Vec::new());
+            }
+            None => {
+                let place = Place::new(&out.path, Position::START);
+                let fix = "`forge init` or `forge env add` in an empty folder shows what belongs here";
+                comparison.findings.push(
+                    Finding::new(Code::MissingObject, place, format!("no {kind} `{name}` in this file")).with_fix(fix),
+                );
+            }
+        }
+    }
+    if let Some(environment) = environment
+        && environment.sync.value != Sync::Auto
+    {
+        let name = format!("{}-apps", environment.name.value);
+        let set = stream.documents.iter().find(|document| identity(document) == ("ApplicationSet", &name));
+        if let Some(node) = set.and_then(|set| set.path(&["spec", "template", "spec", "syncPolicy", "automated"])) {
+            let message = format!(
+                "automated sync, but forge.yaml says environment `{}` is not `sync: auto`",
+                environment.name.value
+            );
+            let code = if environment.protected { Code::AutoSyncOnProtected } else { Code::LayoutMismatch };
+            comparison.findings.push(
+                Finding::new(code, Place::new(&out.path, node.at), message)
+                    .with_fix("remove `automated`, or change forge.yaml"),
+            );
+        }
+    }
+    out.findings.extend(comparison.findings);
+}
+
+fn identity<'n>(document: &'n Node<'_>) -> (&'n str, &'n str) {
+    let text = |keys: &[&str]| document.text_at(keys).unwrap_or_default();
+    (text(&["kind"]), text(&["metadata", "name"]))
+}
+
+struct Comparison {
+    path: String,
+    findings: Vec<Finding>,
+    object: String,
+}
+
+impl Comparison {
+    fn report(&mut self, at: Position, keys: &[&str], message: &str, fix: String) {
+        let protection = keys.iter().any(|key| PROTECTIONS.contains(key));
+        let code = if protection { Code::Unprotected } else { Code::LayoutMismatch };
+        let message = format!("{}: `{}` {message}", self.object, keys.join("."));
+        self.findings.push(Finding::new(code, Place::new(&self.path, at), message).with_fix(fix));
+    }
+
+    fn node<'w>(&mut self, wanted: &'w Node<'_>, found: &Node<'_>, keys: &mut Vec<&'w str>) {
+        match (&wanted.value, &found.value) {
+            (Value::Mapping(entries), Value::Mapping(_)) => {
+                for (key, wanted) in entries {
+                    if FREE.contains(&&*key.text) {
+                        continue;
+                    }
+                    keys.push(&key.text);
+                    match found.get(&key.text) {
+                        Some(found) => self.node(wanted, found, keys),
+                        None => {
+                            self.report(found.at, keys, "is missing", format!("add `{}: {}`", key.text, shown(wanted)));
+                        }
+                    }
+                    keys.pop();
+                }
+            }
+            (Value::Sequence(items), Value::Sequence(present)) => {
+                for item in items {
+                    if !present.iter().any(|candidate| holds(item, candidate)) {
+                        self.report(found.at, keys, "lacks an entry", format!("add `{}`", shown(item)));
+                    }
+                }
+            }
+            (Value::Scalar(wanted), Value::Scalar(scalar)) => {
+                if !same(keys.last().copied().unwrap_or_default(), &wanted.text, &scalar.text) {
+                    let message = format!("is `{}`", clip(&scalar.text));
+                    self.report(found.at, keys, &message, format!("expected `{}`", wanted.text));
+                }
+            }
+            _ => self.report(found.at, keys, &format!("is {}", found.kind()), format!("expected `{}`", shown(wanted))),
+        }
+    }
+}
+
+/// Two texts that mean the same in this field.
+fn same(field: &str, wanted: &str, found: &str) -> bool {
+    if field == "argocd.argoproj.io/sync-options" {
+        return wanted.split(',').all(|option| found.split(',').any(|have| have.trim() == option));
+    }
+    // Templates may be spaced as people like.
+    let squeezed = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+    wanted == found || (wanted.contains("{{") && squeezed(wanted) == squeezed(found))
+}
+
+/// True if everything in `wanted` is in `found`.
+fn holds(wanted: &Node<'_>, found: &Node<'_>) -> bool {
+    match (&wanted.value, &found.value) {
+        (Value::Scalar(a), Value::Scalar(b)) => same("", &a.text, &b.text),
+        (Value::Sequence(items), Value::Sequence(present)) => {
+            items.iter().all(|item| present.iter().any(|candidate| holds(item, candidate)))
+        }
+        (Value::Mapping(entries), Value::Mapping(_)) => {
+            entries.iter().all(|(key, wanted)| found.get(&key.text).is_some_and(|found| holds(wanted, found)))
+        }
+        _ => false,
+    }
+}
+
+fn shown(node: &Node<'_>) -> String {
+    match &node.value {
+        Value::Scalar(scalar) => scalar.text.to_string(),
+        _ => node.to_json().to_string(),
+    }
+}

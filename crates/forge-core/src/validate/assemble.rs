@@ -1,0 +1,318 @@
+//! What only shows between files: the graph against the pointers, names against each other, environments against each
+//! other, and what is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Context, Facts, Inspected, Report, suppress};
+use crate::code::Code;
+use crate::finding::{Finding, Place};
+use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
+use crate::name::{MAX_NAME, ProjectId, ProjectName, RepoName};
+use crate::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
+use crate::scaffold::PLACEHOLDER;
+use crate::yaml::Position;
+
+/// What the files of one environment say.
+#[derive(Default)]
+struct Collected {
+    /// By folder: whether there is a pointer file, and the pointer if it is a good one.
+    projects: BTreeMap<(String, String), (bool, Option<ReleasePointer>)>,
+    overrides: Option<GraphOverride>,
+    app: bool,
+    config: bool,
+}
+
+/// Puts the files together.
+pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
+    let files = inspected.len();
+    let mut findings = Vec::new();
+    let mut suppressions = Vec::new();
+    let mut graph: Option<DependencyGraph> = None;
+    let mut root: Option<bool> = None;
+    let mut clusters = BTreeMap::new();
+    let mut stray: BTreeSet<String> = BTreeSet::new();
+    let mut graph_file = false;
+    let mut environments: BTreeMap<usize, Collected> = BTreeMap::new();
+    for file in inspected {
+        findings.extend(file.findings);
+        if !file.suppressions.is_empty() {
+            suppressions.push((file.path.clone(), file.suppressions));
+        }
+        graph_file |= file.path == GRAPH_FILE;
+        match file.facts {
+            Facts::None | Facts::Installation => {
+                if let Some((folder, "app.yaml")) = file.path.split_once('/') {
+                    stray.insert(folder.to_owned());
+                }
+            }
+            Facts::Graph(found) => graph = Some(found),
+            Facts::RootApp { crossplane } => root = Some(crossplane),
+            Facts::Cluster(name, cluster) => {
+                clusters.insert(name, cluster);
+            }
+            Facts::Override(env, over) => environments.entry(env).or_default().overrides = Some(over),
+            Facts::EnvironmentApp(env) => environments.entry(env).or_default().app = true,
+            Facts::EnvironmentConfig(env) => environments.entry(env).or_default().config = true,
+            Facts::Pointer(env, repo, project, pointer) => {
+                environments.entry(env).or_default().projects.insert((repo, project), (true, pointer));
+            }
+            Facts::ProjectFile(env, repo, project) => {
+                environments.entry(env).or_default().projects.entry((repo, project)).or_insert((false, None));
+            }
+        }
+    }
+    let mut repository = None;
+    if let Some(installation) = &context.installation {
+        let mut check = Check { installation, findings };
+        check.policies();
+        check.placeholders();
+        check.stray(&stray);
+        let project_nodes = graph.as_ref().is_none_or(|graph| {
+            graph
+                .stacks
+                .iter()
+                .flat_map(|stack| &stack.apps)
+                .any(|app| matches!(app.subject.value, Subject::Project(_)))
+        });
+        let managed = project_nodes || root.is_some();
+        check.present(graph_file, root.is_some(), managed, &environments);
+        let mut all = Vec::new();
+        for (index, environment) in installation.environments.iter().enumerate() {
+            let collected = environments.remove(&index).unwrap_or_default();
+            all.push(check.environment(environment, collected, &clusters));
+        }
+        findings = check.findings;
+        if let Some(graph) = graph {
+            let candidate = Repository {
+                installation: installation.clone(),
+                graph,
+                environments: all,
+                crossplane: root.unwrap_or(false),
+            };
+            findings.extend(graphs(&candidate));
+            repository = Some(candidate);
+        }
+    }
+    suppressions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    findings.sort();
+    findings.dedup();
+    let (mut findings, mut suppressed) = suppress::apply(findings, &suppressions);
+    findings.sort();
+    suppressed.sort();
+    Report { findings, suppressed, repository, files }
+}
+
+struct Check<'c> {
+    installation: &'c Installation,
+    findings: Vec<Finding>,
+}
+
+impl Check<'_> {
+    fn at(&mut self, code: Code, at: Position, message: String, fix: &str) {
+        self.findings.push(Finding::new(code, Place::new(INSTALLATION_FILE, at), message).with_fix(fix));
+    }
+
+    fn policies(&mut self) {
+        let mut names: BTreeMap<&str, Position> = BTreeMap::new();
+        let mut paths: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut prefixes: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+        for environment in &self.installation.environments {
+            let (name, at) = (environment.name.as_str(), environment.name.at);
+            if names.insert(name, at).is_some() {
+                self.at(Code::DuplicateEnvironment, at, format!("environment `{name}` is listed twice"), "remove one");
+                continue;
+            }
+            if let Some(other) = paths.insert(&environment.path, name) {
+                let message = format!("environments `{other}` and `{name}` share the folder `{}`", environment.path);
+                self.at(Code::DuplicateEnvironment, at, message, "give one of them another `path`");
+            }
+            let key = (environment.cluster.as_str(), environment.namespace_prefix.as_str());
+            if let Some(other) = prefixes.insert(key, name) {
+                let message = format!(
+                    "environments `{other}` and `{name}` are on cluster `{}` with the same namespaces",
+                    environment.cluster.value
+                );
+                self.at(Code::SharedPrefix, environment.cluster.at, message, "give one of them a `namespacePrefix`");
+            }
+            let production = matches!(name, "production" | "prod");
+            if production && !environment.protected {
+                let message = format!("environment `{name}` is not protected");
+                self.at(Code::ProtectedWithoutApproval, at, message, "write `protected: true` and `approvals: 1`");
+            } else if environment.protected && environment.approvals == 0 {
+                let message = format!("protected environment `{name}` needs no approval");
+                self.at(Code::ProtectedWithoutApproval, at, message, "write `approvals: 1` or more");
+            }
+            if environment.protected && environment.sync.value == Sync::Auto {
+                let message = format!("protected environment `{name}` syncs by itself");
+                self.at(
+                    Code::AutoSyncOnProtected,
+                    environment.sync.at,
+                    message,
+                    "write `sync: manual` or `sync: ordered`",
+                );
+            }
+        }
+    }
+
+    fn placeholders(&mut self) {
+        let registry = self.installation.registry.as_ref().map(|registry| ("registry", registry));
+        let all = [("repository.url", &self.installation.repository.url)].into_iter().chain(registry);
+        let left: Vec<_> = all.filter(|(_, text)| text.contains(PLACEHOLDER)).map(|(what, t)| (what, t.at)).collect();
+        for (what, at) in left {
+            let message = format!("{what} is still the placeholder that `init` wrote");
+            self.at(
+                Code::Placeholder,
+                at,
+                message,
+                "write the real one here and in every app.yaml, or delete those and run `forge init` again",
+            );
+        }
+    }
+
+    fn stray(&mut self, folders: &BTreeSet<String>) {
+        for folder in folders {
+            let message =
+                "the root ApplicationSet makes an environment of this folder, but forge.yaml does not list it";
+            let place = Place::whole(&format!("{folder}/app.yaml"));
+            let fix = format!("add it with `forge env add {folder}`, or rename the file");
+            self.findings.push(Finding::new(Code::UnknownEnvironment, place, message).with_fix(fix));
+        }
+    }
+
+    /// What must be there. A repository of `application:` nodes only (`forge adopt`) needs no environment folders.
+    fn present(&mut self, graph: bool, root: bool, managed: bool, environments: &BTreeMap<usize, Collected>) {
+        let mut missing = Vec::new();
+        if !graph {
+            missing.push(GRAPH_FILE.to_owned());
+        }
+        if managed {
+            if !root {
+                missing.push(ROOT_APP_FILE.to_owned());
+            }
+            for (index, environment) in self.installation.environments.iter().enumerate() {
+                let found = environments.get(&index);
+                if !found.is_some_and(|found| found.app) {
+                    missing.push(format!("{}/app.yaml", environment.path));
+                }
+                if !found.is_some_and(|found| found.config) {
+                    missing.push(format!("{}/env.yaml", environment.path));
+                }
+            }
+        }
+        for path in missing {
+            let finding = Finding::new(Code::MissingFile, Place::whole(&path), "missing");
+            self.findings.push(finding.with_fix("`forge init` writes what is missing and touches nothing else"));
+        }
+    }
+
+    fn environment(
+        &mut self,
+        environment: &Environment,
+        collected: Collected,
+        clusters: &BTreeMap<String, Option<crate::format::ClusterFile>>,
+    ) -> EnvironmentFiles {
+        let name = &environment.name.value;
+        let mut projects = BTreeMap::new();
+        let mut joined: BTreeMap<String, ProjectId> = BTreeMap::new();
+        for ((repo, project), (has_file, pointer)) in collected.projects {
+            let folder = format!("{}/apps/{repo}/{project}", environment.path);
+            let (Ok(repo), Ok(project)) = (repo.parse::<RepoName>(), project.parse::<ProjectName>()) else {
+                let message = "folder names become Kubernetes names: lower-case letters, digits and `-`, up to 63";
+                self.findings.push(Finding::new(Code::IllegalFolder, Place::whole(&folder), message));
+                continue;
+            };
+            let id = ProjectId { repo, project };
+            let pointer_path = format!("{folder}/release.yaml");
+            let application = format!("{name}-{}", id.joined());
+            let namespace = format!("{}{}", environment.namespace_prefix, id.joined());
+            for (what, derived) in [("Application", &application), ("namespace", &namespace)] {
+                if derived.len() > MAX_NAME {
+                    let message =
+                        format!("{what} `{derived}` has {} characters; at most {MAX_NAME} are allowed", derived.len());
+                    let finding = Finding::new(Code::NameTooLong, Place::whole(&pointer_path), message);
+                    self.findings.push(finding.with_fix("shorten the repository or the project folder"));
+                }
+            }
+            let reserved = ["bootstrap", "config", "cluster", "apps"].contains(&id.joined().as_str());
+            match joined.get(&id.joined()) {
+                Some(other) => {
+                    let message = format!("`{id}` and `{other}` both give Application `{application}`");
+                    let finding = Finding::new(Code::NameCollision, Place::whole(&pointer_path), message);
+                    self.findings.push(finding.with_fix("rename one of the folders"));
+                }
+                None if reserved => {
+                    let message = format!("`{id}` gives Application `{application}`, which is one of Forge's own");
+                    self.findings.push(Finding::new(Code::NameCollision, Place::whole(&pointer_path), message));
+                }
+                None => {
+                    joined.insert(id.joined(), id.clone());
+                }
+            }
+            match pointer {
+                Some(pointer) => {
+                    projects.insert(id, pointer);
+                }
+                None if !has_file => {
+                    let finding = Finding::new(Code::MissingFile, Place::whole(&pointer_path), "missing");
+                    self.findings
+                        .push(finding.with_fix(format!("`forge project add {id} --environment {name}` writes it")));
+                }
+                None => {}
+            }
+        }
+        EnvironmentFiles {
+            environment: environment.clone(),
+            projects,
+            overrides: collected.overrides,
+            bootstrap: collected.app,
+            config: collected.config,
+            cluster: clusters.get(name.as_str()).cloned().flatten(),
+        }
+    }
+}
+
+/// The graph, and the pointers of every environment against it.
+fn graphs(repository: &Repository) -> Vec<Finding> {
+    let base = repository.base_graph();
+    if base.graph.is_none() {
+        return base.findings;
+    }
+    let mut findings = Vec::new();
+    for files in &repository.environments {
+        let name = &files.environment.name.value;
+        let build = repository.environment_graph(files);
+        findings.extend(build.findings);
+        let Some(graph) = build.graph else { continue };
+        let nodes: BTreeSet<&ProjectId> = graph
+            .nodes()
+            .iter()
+            .filter_map(|node| match &node.subject {
+                Subject::Project(id) => Some(id),
+                Subject::Application(_) => None,
+            })
+            .collect();
+        for id in nodes.iter().filter(|id| !files.projects.contains_key(id)) {
+            let at =
+                repository.graph.stacks.iter().flat_map(|stack| &stack.apps).find_map(|app| match &app.subject.value {
+                    Subject::Project(project) if *project == **id => Some(app.subject.at),
+                    _ => None,
+                });
+            let message = format!("`{id}` has no release pointer in environment `{name}`");
+            let fix = format!(
+                "write {}/apps/{}/{}/release.yaml, or leave it out there with `without` in {}/graph.yaml",
+                files.environment.path, id.repo, id.project, files.environment.path
+            );
+            let place = Place::new(GRAPH_FILE, at.unwrap_or(Position::START));
+            findings.push(Finding::new(Code::NodeWithoutPointer, place, message).with_fix(fix));
+        }
+        for id in files.projects.keys().filter(|id| !nodes.contains(id)) {
+            let path = format!("{}/apps/{}/{}/release.yaml", files.environment.path, id.repo, id.project);
+            let message = format!("`{id}` is not in the graph of environment `{name}`, so no run would deploy it");
+            let fix = format!("add `- project: {id}` to a stack of graph.yaml, or remove the folder");
+            findings.push(
+                Finding::new(Code::PointerWithoutNode, Place::new(&path, Position::START), message).with_fix(fix),
+            );
+        }
+    }
+    findings
+}

@@ -1,0 +1,99 @@
+//! JSON values as YAML text: block style, keys in their order, every text that could be read as something else quoted.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// One document, ending with a line break.
+pub fn write(value: &Value) -> String {
+    let mut text = String::new();
+    node(value, 0, &mut text);
+    text
+}
+
+fn node(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (i, (key, value)) in fields.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(&" ".repeat(indent));
+                }
+                out.push_str(&scalar_text(key));
+                out.push(':');
+                nested(value, indent, out);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(&" ".repeat(indent));
+                }
+                out.push_str("- ");
+                node(item, indent + 2, out);
+            }
+        }
+        other => {
+            out.push_str(&scalar(other));
+            out.push('\n');
+        }
+    }
+}
+
+fn nested(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            let _ = write!(out, "\n{}", " ".repeat(indent + 2));
+            node(value, indent + 2, out);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let _ = write!(out, "\n{}", " ".repeat(indent + 2));
+            node(value, indent + 2, out);
+        }
+        other => {
+            out.push(' ');
+            out.push_str(&scalar(other));
+            out.push('\n');
+        }
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => scalar_text(text),
+        other => other.to_string(),
+    }
+}
+
+/// Plain where that is beyond doubt in every YAML version, quoted otherwise.
+fn scalar_text(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let first = text.chars().next();
+    let word = matches!(
+        text.to_ascii_lowercase().as_str(),
+        "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "null"
+    );
+    if first.is_some_and(|c| c.is_ascii_alphabetic()) && text.chars().all(plain) && !word {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml::{Dialect, Limits, read};
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let value = serde_json::json!({
+            "a": [1, {"b": [], "c": {}}, [["deep"]], null, true],
+            "text": ["yes", "0x1f", "1e3", "a: b", "- x", "#no", "", " lead", "multi\nline\ttab", "é\u{1f600}", "{{x}}"],
+            "y": {"n": -1.5},
+        });
+        let text = write(&value);
+        let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
+        assert!(stream.problems.is_empty(), "{text}\n{:?}", stream.problems);
+        assert_eq!(stream.documents[0].to_json(), value, "{text}");
+    }
+}

@@ -1,0 +1,3 @@
+//! What tests, benchmarks and the example share. Never published.
+
+pub mod crd;
