@@ -1,0 +1,78 @@
+//! The command line: one enum of commands, each with its arguments in its own file.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::commands::{env, graph, init, lint, plan, project, schema};
+use crate::exit::Exit;
+use crate::output::Output;
+
+/// Deploys a platform of interdependent applications onto Kubernetes in dependency order, through Argo, from Git
+///
+/// Everything here works without a cluster. Start with `forge init` in an empty Git repository, or look at a repository
+/// that is there with `forge lint` and `forge graph`.
+#[derive(Debug, Parser)]
+#[command(name = "forge", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The GitOps repository; the folder with forge.yaml at or above the current one if absent
+    #[arg(long, short = 'C', global = true, value_name = "DIR", env = "FORGE_REPO")]
+    pub(crate) repo: Option<PathBuf>,
+    /// No colours, as with the environment variable NO_COLOR
+    #[arg(long, global = true)]
+    no_color: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Arguments),
+    Env(env::Arguments),
+    Project(project::Arguments),
+    Lint(lint::Arguments),
+    Graph(graph::Arguments),
+    Plan(plan::Arguments),
+    Schema(schema::Arguments),
+}
+
+/// The whole command line as clap describes it, for the generated reference.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs a command line and says how it ended.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let parsed = command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap knows where its own messages go; a closed pipe is no error.
+            drop((out, err));
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Invalid } else { Exit::Done };
+        }
+    };
+    let no_colour = cli.global.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let mut output = Output::new(&mut out, &mut err, no_colour);
+    let result = match cli.command {
+        Command::Init(arguments) => init::run(&cli.global, &arguments, &mut output),
+        Command::Env(arguments) => env::run(&cli.global, &arguments, &mut output),
+        Command::Project(arguments) => project::run(&cli.global, &arguments, &mut output),
+        Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),
+        Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
+        Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
+        Command::Schema(arguments) => schema::run(&arguments, &mut output),
+    };
+    result.unwrap_or_else(|failure| output.failure(&failure))
+}

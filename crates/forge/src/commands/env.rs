@@ -1,0 +1,110 @@
+//! `forge env add`
+
+use clap::{Args, Subcommand, ValueEnum};
+use forge_core::code::Code;
+use forge_core::name::EnvironmentName;
+use forge_core::repository::INSTALLATION_FILE;
+use forge_core::scaffold;
+use forge_core::validate::{Content, Context};
+
+use crate::cli::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::load;
+use crate::output::Output;
+use crate::write_files::{replace_edited, write_new};
+
+/// Add environments to the repository
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Add(Add),
+}
+
+/// Add an environment to forge.yaml and write its files
+///
+/// Nothing that is there is overwritten. An environment that forge.yaml lists already only gets the files it lacks.
+#[derive(Debug, Args)]
+struct Add {
+    /// Its name, which is also its folder
+    name: EnvironmentName,
+    /// A cluster registered with Argo CD; the environment's name if absent
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Who syncs after a push
+    #[arg(long, value_enum, default_value_t = SyncArgument::Manual)]
+    sync: SyncArgument,
+    /// Put before every namespace; needed where two environments share a cluster
+    #[arg(long, value_name = "PREFIX")]
+    namespace_prefix: Option<String>,
+    /// Its place in promotion order: before this environment; last if absent
+    #[arg(long, value_name = "ENVIRONMENT")]
+    before: Option<EnvironmentName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SyncArgument {
+    /// Argo CD, by itself
+    Auto,
+    /// A person or a run
+    Manual,
+    /// A run that an event starts, in dependency order
+    Ordered,
+}
+
+impl SyncArgument {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Manual => "manual",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let Command::Add(add) = &arguments.command;
+    let root = load::root(global.repo.as_deref())?;
+    let path = root.join(INSTALLATION_FILE);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::new(Code::Unreadable, format!("failed to read {INSTALLATION_FILE}: {error}")))?;
+    let read =
+        |text: &str| Context::new(Some(&Content::Bytes(text.as_bytes().to_vec())), std::iter::empty()).installation;
+    let unusable = || {
+        Failure::new(Code::Unusable, format!("{INSTALLATION_FILE} cannot be used"))
+            .hint("`forge lint` says what is wrong with it")
+    };
+    let mut installation = read(&text).ok_or_else(unusable)?;
+    let listed = |environments: &[forge_core::format::Environment], name: &EnvironmentName| {
+        environments.iter().any(|environment| environment.name.value == *name)
+    };
+    if let Some(before) = &add.before
+        && !listed(&installation.environments, before)
+    {
+        return Err(Failure::new(Code::UnknownName, format!("no environment `{before}` in {INSTALLATION_FILE}")));
+    }
+    if listed(&installation.environments, &add.name) {
+        output.say(&format!("environment {} is in {INSTALLATION_FILE} already", add.name));
+    } else {
+        let cluster = add.cluster.as_deref().unwrap_or(add.name.as_str());
+        if cluster.is_empty() || cluster.chars().any(char::is_whitespace) {
+            return Err(Failure::new(Code::BadArgument, "--cluster must not be empty or hold white space"));
+        }
+        let prefix = add.namespace_prefix.as_deref();
+        let edited = scaffold::add_environment(&text, &add.name, cluster, add.sync.word(), prefix, add.before.as_ref())
+            .map_err(|error| Failure::new(Code::BadArgument, error).hint("nothing was changed"))?;
+        installation = read(&edited).ok_or_else(unusable)?;
+        replace_edited(&root, INSTALLATION_FILE, &text, &edited)?;
+        output.say(&format!("changed   {INSTALLATION_FILE}"));
+    }
+    let environment = installation.environments.iter().find(|environment| environment.name.value == add.name);
+    let files = environment.map(|environment| scaffold::environment_files(&installation, environment));
+    write_new(&root, &files.unwrap_or_default(), output)?;
+    output.say(&format!("\nNext: forge project add <repo>/<project> --environment {}, then forge lint.", add.name));
+    Ok(Exit::Done)
+}

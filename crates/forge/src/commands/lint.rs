@@ -1,0 +1,66 @@
+//! `forge lint`
+
+use clap::{Args, ValueEnum};
+use forge_core::code::Code;
+
+use super::selection;
+use crate::cli::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::lint_report::{json, junit, sarif, text};
+use crate::output::Output;
+
+/// Say everything that is wrong with the repository, at once
+///
+/// Exit code 0 means clean, 1 means findings, 3 means that there is nothing to look at. A finding can be allowed by a
+/// comment on its line or above it that names the code and a reason: `# forge:allow FORGE-I001 why`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// How to write the findings
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    /// Print the page of a code instead
+    #[arg(long, value_name = "CODE")]
+    explain: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For code scanning
+    Sarif,
+    /// For CI servers
+    Junit,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    if let Some(code) = &arguments.explain {
+        let code: Code = code.parse().map_err(|error| {
+            Failure::new(Code::BadArgument, error).hint("the codes are listed in docs/errors/README.md")
+        })?;
+        output.data(code.page())?;
+        return Ok(Exit::Done);
+    }
+    let report = selection::report(global)?;
+    let rendered = match arguments.output {
+        Format::Text => text(&report, output),
+        Format::Json => json(&report),
+        Format::Sarif => sarif(&report),
+        Format::Junit => junit(&report),
+    };
+    output.data(&rendered)?;
+    let count = |n: usize, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+    let mut summary = format!("{} in {}", count(report.findings.len(), "finding"), count(report.files, "file"));
+    if !report.suppressed.is_empty() {
+        summary.push_str(&format!(", {} allowed by comments", report.suppressed.len()));
+    }
+    output.say(&summary);
+    if let Some(first) = report.findings.first() {
+        output.say(&format!("\nhint: `forge lint --explain {}` explains a code", first.code));
+        return Ok(Exit::Findings);
+    }
+    Ok(Exit::Done)
+}

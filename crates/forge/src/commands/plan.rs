@@ -1,0 +1,182 @@
+//! `forge plan`
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use forge_core::code::Code;
+use forge_core::format::Reference;
+use forge_core::graph::{Graph, NodeIx, Scope};
+use forge_core::plan::{Plan, plan};
+use forge_core::render;
+use forge_core::repository::{EnvironmentFiles, Repository};
+use forge_core::yaml;
+use serde_json::{Value, json};
+
+use super::{selection, simulate};
+use crate::cli::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, Paint};
+
+/// Show what a run would do, in which order, with which limits
+///
+/// The same inputs give the same plan, the same objects and the same hash. --offline plans from the repository alone;
+/// --simulate runs the graph through the real decisions on a virtual clock.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The environment
+    #[arg(long, short, env = "FORGE_ENVIRONMENT")]
+    environment: Option<String>,
+    /// What it is about: platform, stack:<name> or app:<name>; a scope brings its predecessors along
+    #[arg(long, short, default_value = "platform", env = "FORGE_TARGET_SCOPE")]
+    scope: String,
+    /// Plan from the repository alone, without looking at a cluster
+    #[arg(long)]
+    offline: bool,
+    /// What to show
+    #[arg(long, value_enum, default_value_t = Show::Plan, conflicts_with = "simulate")]
+    show: Show,
+    /// How to write it
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    /// Run the graph on a virtual clock
+    #[arg(long)]
+    simulate: bool,
+    #[command(flatten)]
+    simulation: simulate::SimulationArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Show {
+    /// The ordered plan
+    Plan,
+    /// The Argo Workflow as it would be submitted
+    Workflow,
+    /// Every object of the run: Applications, window, templates, plan, Workflow
+    Objects,
+}
+
+/// How data is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people; objects are written as YAML
+    Text,
+    /// For programs
+    Json,
+    /// For programs that people read
+    Yaml,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    if !arguments.offline && !arguments.simulate {
+        return Err(Failure::new(Code::NeedsCluster, "this version of forge plans without a cluster only")
+            .hint("add --offline for the plan, or --simulate to watch it on a virtual clock"));
+    }
+    let repository = selection::repository(global, output)?;
+    let Some(name) = &arguments.environment else {
+        return Err(Failure::new(Code::BadArgument, "which environment?")
+            .hint(format!("--environment takes one of: {}", selection::names(&repository))));
+    };
+    let files = selection::environment(&repository, name)?;
+    let graph = selection::graph(&repository, Some(files))?;
+    let scope: Scope = arguments.scope.parse()?;
+    let (scope, nodes) = graph.scope(&scope, Some(&files.environment.name))?;
+    if arguments.simulate {
+        return simulate::run(&arguments.simulation, files, &graph, &nodes, arguments.output, output);
+    }
+    let plan = plan(&repository, files, &graph, &scope, &nodes);
+    let made = Made { repository: &repository, files, graph: &graph, nodes: &nodes, plan: &plan };
+    let rendered = match (arguments.show, arguments.output) {
+        (Show::Plan, Format::Text) => made.text(output),
+        (Show::Plan, format) => documents(&[json!(plan)], format),
+        (Show::Workflow, format) => documents(&[made.workflow()?], format),
+        (Show::Objects, format) => documents(&made.objects()?, format),
+    };
+    output.data(&rendered)?;
+    Ok(Exit::Done)
+}
+
+/// Documents in a format: one as it is, several as a stream or a list.
+pub(super) fn documents(values: &[Value], format: Format) -> String {
+    match (format, values) {
+        (Format::Json, [value]) => format!("{value:#}\n"),
+        (Format::Json, values) => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": values});
+            format!("{list:#}\n")
+        }
+        (_, values) => values.iter().map(yaml::write).collect::<Vec<_>>().join("---\n"),
+    }
+}
+
+struct Made<'m> {
+    repository: &'m Repository,
+    files: &'m EnvironmentFiles,
+    graph: &'m Graph,
+    nodes: &'m [NodeIx],
+    plan: &'m Plan,
+}
+
+impl Made<'_> {
+    fn workflow(&self) -> Result<Value, Failure> {
+        render::workflow(self.plan, self.graph, self.nodes).map_err(|error| {
+            Failure::new(Code::WorkflowTooLarge, error)
+                .hint("plan a smaller --scope, or say `stack:` where many edges are meant")
+        })
+    }
+
+    fn objects(&self) -> Result<Vec<Value>, Failure> {
+        let mut objects = render::applications(self.repository, self.files, self.graph, self.nodes);
+        objects.extend(render::window(self.repository, self.plan));
+        objects.extend(render::templates());
+        objects.extend(render::plan_config_maps(self.plan));
+        objects.push(self.workflow()?);
+        Ok(objects)
+    }
+
+    fn text(&self, output: &Output<'_>) -> String {
+        let plan = self.plan;
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "plan {} for {}, scope {}: {} nodes, {} waves, at most {} at once",
+            output.paint(Paint::Strong, plan.hash.short(12)),
+            plan.environment,
+            plan.scope,
+            plan.nodes.len(),
+            plan.waves,
+            plan.width
+        );
+        let _ = writeln!(
+            text,
+            "\n  #  wave  node                                 sync  health  retry  release   waits for"
+        );
+        for (i, node) in plan.nodes.iter().enumerate() {
+            let release = node.release.as_ref().map_or("-", |release| release.commit.as_str().get(..7).unwrap_or("-"));
+            let waits: Vec<String> = node.depends_on.iter().map(Reference::to_string).collect();
+            let waits = waits.join(", ");
+            let waits =
+                if waits.chars().count() > 60 { format!("{} nodes and stacks", node.depends_on.len()) } else { waits };
+            let line = format!(
+                "{:>3}  {:>4}  {:<36} {:>4}  {:>6}  {:>5}  {release:<8}  {waits}",
+                i + 1,
+                node.wave,
+                node.id.as_str(),
+                node.timeouts.sync.to_string(),
+                node.timeouts.health.to_string(),
+                node.retry.limit
+            );
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        let path: Vec<&str> = plan.critical_path.iter().map(forge_core::name::NodeId::as_str).collect();
+        let _ = writeln!(
+            text,
+            "\ncritical path: {} nodes, at most {} (deadline of the run: {})\n  {}\nhash: {}",
+            path.len(),
+            plan.bound,
+            plan.timeout,
+            path.join(" → "),
+            plan.hash
+        );
+        text
+    }
+}

@@ -1,0 +1,29 @@
+//! `forge schema`
+
+use clap::Args;
+use forge_core::code::Code;
+use forge_core::format::{KINDS, schema};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Print the JSON Schema of a kind of file
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The kind, for example ReleasePointer; all kinds are listed if absent
+    kind: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let Some(kind) = &arguments.kind else {
+        output.data(&format!("{}\n", KINDS.join("\n")))?;
+        return Ok(Exit::Done);
+    };
+    let schema = schema(kind).ok_or_else(|| {
+        let kind = forge_core::name::clip(kind);
+        Failure::new(Code::UnknownName, format!("no schema for `{kind}`")).hint(format!("kinds: {}", KINDS.join(", ")))
+    })?;
+    output.data(&format!("{:#}\n", schema.as_value()))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,256 @@
+//! `forge plan --simulate`: the graph on a virtual clock, watched live on a terminal, one line per event elsewhere.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use forge_core::graph::{Graph, NodeIx};
+use forge_core::name::ApplicationId;
+use forge_core::repository::{EnvironmentFiles, application_name};
+use forge_core::simulate::{self as simulation, Change, Event, Moment, NodeState, Options, Outcome, Subject};
+use serde_json::json;
+
+use super::plan::{Format, documents};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, Paint};
+
+/// What a simulation takes.
+#[derive(Debug, Args)]
+pub(super) struct SimulationArguments {
+    /// Let this application or stack fail: shows the blast radius
+    #[arg(long, value_name = "APP", requires = "simulate")]
+    fail: Vec<String>,
+    /// Other durations: the same seed gives the same run
+    #[arg(long, default_value_t = 0, requires = "simulate")]
+    seed: u64,
+    /// Do not play it on the terminal, print the result at once
+    #[arg(long, requires = "simulate")]
+    instant: bool,
+}
+
+pub(super) fn run(
+    arguments: &SimulationArguments,
+    files: &EnvironmentFiles,
+    graph: &Graph,
+    nodes: &[NodeIx],
+    format: Format,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let environment = &files.environment.name.value;
+    let mut fail = BTreeSet::new();
+    for name in &arguments.fail {
+        fail.extend(graph.select(name, Some(environment))?.iter().map(|node| graph.node(*node).id.clone()));
+    }
+    let subjects = subjects(environment, graph, nodes);
+    let options = Options { seed: arguments.seed, fail, run_timeout: graph.timeout };
+    let mut events: Vec<Event> = Vec::new();
+    let outcome = simulation::run(&subjects, &options, |event| events.push(event.clone()));
+    if format != Format::Text {
+        let value = json!({
+            "environment": environment,
+            "seed": arguments.seed,
+            "nodes": subjects.iter().map(|subject| &subject.id).collect::<Vec<_>>(),
+            "outcome": outcome,
+        });
+        output.data(&documents(&[value], format))?;
+        return Ok(Exit::Done);
+    }
+    if output.live && !arguments.instant {
+        play(&subjects, &events, &outcome, output);
+    } else {
+        output.data(&lines(&subjects, &events, output))?;
+    }
+    let summary = summary(&subjects, &outcome, arguments.seed, output);
+    output.data(&summary)?;
+    Ok(Exit::Done)
+}
+
+fn subjects(environment: &forge_core::name::EnvironmentName, graph: &Graph, nodes: &[NodeIx]) -> Vec<Subject> {
+    let mut ordered: Vec<(usize, NodeIx)> = nodes.iter().map(|node| (graph.wave(*node), *node)).collect();
+    ordered.sort_unstable();
+    let mut rank = std::collections::BTreeMap::new();
+    for (i, (_, node)) in ordered.iter().enumerate() {
+        rank.insert(*node, i);
+    }
+    ordered
+        .iter()
+        .filter_map(|(wave, ix)| {
+            let node = graph.node(*ix);
+            let name = application_name(environment, "argocd", &node.subject);
+            let application: ApplicationId = format!("{}/{}", name.namespace, name.name).parse().ok()?;
+            let predecessors = graph.predecessors(*ix).iter().filter_map(|p| rank.get(p).copied()).collect();
+            Some(Subject {
+                id: node.id.clone(),
+                application,
+                predecessors,
+                wave: *wave,
+                timeouts: node.timeouts,
+                retry: node.retry,
+            })
+        })
+        .collect()
+}
+
+fn name(subjects: &[Subject], node: usize) -> &str {
+    subjects.get(node).map_or("?", |subject| subject.id.as_str())
+}
+
+/// Minutes and seconds of a moment.
+fn clock(moment: Moment) -> String {
+    let seconds = moment.0 / 1000;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// One line per event that changes what may start.
+fn lines(subjects: &[Subject], events: &[Event], output: &Output<'_>) -> String {
+    let mut text = String::new();
+    for event in events {
+        let (word, detail) = match &event.change {
+            Change::Started => (output.paint(Paint::Dim, "start  "), String::new()),
+            Change::Proven => (output.paint(Paint::Good, "proven "), String::new()),
+            Change::Failed(why) => (output.paint(Paint::Bad, "FAILED "), format!("  {why}")),
+            Change::Blocked(by) => (output.paint(Paint::Busy, "blocked"), format!("  by {}", name(subjects, *by))),
+            Change::Syncing | Change::WaitingFor(_) => continue,
+        };
+        let _ = writeln!(text, "{}  {word}  {}{detail}", clock(event.at), name(subjects, event.node));
+    }
+    text
+}
+
+/// What is known about a node at one moment of the replay.
+#[derive(Clone)]
+enum Seen {
+    Waiting,
+    Running { since: Moment, on: String },
+    Proven,
+    Failed,
+    Blocked,
+}
+
+/// Plays the events on the terminal in a few seconds, whatever the simulated time.
+fn play(subjects: &[Subject], events: &[Event], outcome: &Outcome, output: &mut Output<'_>) {
+    const FRAMES: u64 = 90;
+    const FRAME: Duration = Duration::from_millis(90);
+    let (width, height) =
+        terminal_size::terminal_size().map_or((100, 30), |(w, h)| (usize::from(w.0), usize::from(h.0)));
+    let rows = height.saturating_sub(8).clamp(3, 14);
+    let mut seen = vec![Seen::Waiting; subjects.len()];
+    let mut next = 0;
+    let mut drawn = 0;
+    let end = outcome.makespan.0.max(1);
+    for frame in 0..=FRAMES {
+        let now = Moment(end * frame / FRAMES);
+        while let Some(event) = events.get(next).filter(|event| event.at <= now) {
+            next += 1;
+            if let Some(slot) = seen.get_mut(event.node) {
+                *slot = match (&event.change, &*slot) {
+                    (Change::Started, _) => Seen::Running { since: event.at, on: "starting".to_owned() },
+                    (Change::Syncing, Seen::Running { since, .. }) => {
+                        Seen::Running { since: *since, on: "syncing".to_owned() }
+                    }
+                    (Change::WaitingFor(on), Seen::Running { since, .. }) => {
+                        Seen::Running { since: *since, on: on.clone() }
+                    }
+                    (Change::Proven, _) => Seen::Proven,
+                    (Change::Failed(_), _) => Seen::Failed,
+                    (Change::Blocked(_), _) => Seen::Blocked,
+                    (_, kept) => kept.clone(),
+                };
+            }
+        }
+        let table = table(subjects, &seen, now, outcome, rows, width.min(100), output);
+        let up = if drawn > 0 { format!("\u{1b}[{drawn}A\u{1b}[J") } else { String::new() };
+        drawn = table.lines().count();
+        output.raw(&format!("{up}{table}"));
+        std::thread::sleep(FRAME);
+    }
+}
+
+fn table(
+    subjects: &[Subject],
+    seen: &[Seen],
+    now: Moment,
+    outcome: &Outcome,
+    rows: usize,
+    width: usize,
+    output: &Output<'_>,
+) -> String {
+    let count = |test: fn(&Seen) -> bool| seen.iter().filter(|seen| test(seen)).count();
+    let proven = count(|s| matches!(s, Seen::Proven));
+    let running = count(|s| matches!(s, Seen::Running { .. }));
+    let failed = count(|s| matches!(s, Seen::Failed));
+    let blocked = count(|s| matches!(s, Seen::Blocked));
+    let waiting = count(|s| matches!(s, Seen::Waiting));
+    let mut text = format!(
+        "{}  of predicted {}   {} proven, {running} running, {waiting} waiting",
+        output.paint(Paint::Strong, &clock(now)),
+        clock(outcome.makespan),
+        output.paint(Paint::Good, &proven.to_string())
+    );
+    if failed + blocked > 0 {
+        let _ = write!(text, ", {} failed, {blocked} blocked", output.paint(Paint::Bad, &failed.to_string()));
+    }
+    text.push('\n');
+    let bar_width = width.saturating_sub(2).min(80);
+    let filled = bar_width * proven / seen.len().max(1);
+    let _ = writeln!(text, "[{}{}]", "#".repeat(filled), ".".repeat(bar_width - filled));
+    let mut shown = 0;
+    for (subject, state) in subjects.iter().zip(seen) {
+        if let Seen::Running { since, on } = state
+            && shown < rows
+        {
+            shown += 1;
+            let took = Moment(now.0.saturating_sub(since.0));
+            let line = format!("  {:<34} {:>6}  {on}", subject.id.as_str(), took.to_string());
+            let line: String = line.chars().take(width).collect();
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    if running > shown {
+        let _ = writeln!(text, "  … and {} more", running - shown);
+    }
+    text
+}
+
+fn summary(subjects: &[Subject], outcome: &Outcome, seed: u64, output: &Output<'_>) -> String {
+    let mut text = String::new();
+    let proven = outcome.nodes.iter().filter(|node| node.state == NodeState::Proven).count();
+    let _ = writeln!(
+        text,
+        "\nsimulated with seed {seed}: {proven} of {} proven in {}, at most {} at once",
+        subjects.len(),
+        outcome.makespan,
+        outcome.max_parallel
+    );
+    if outcome.failed.is_empty() {
+        let percent = (outcome.wave_barriers.0 * 100).checked_div(outcome.makespan.0).unwrap_or(100);
+        let _ = writeln!(
+            text,
+            "with wave barriers the same work would take {} ({}.{:02} times as long)",
+            outcome.wave_barriers,
+            percent / 100,
+            percent % 100
+        );
+        let path: Vec<&str> = outcome.critical_path.iter().map(|node| name(subjects, *node)).collect();
+        let _ = writeln!(text, "what determined it: {}", path.join(" → "));
+        return text;
+    }
+    for node in &outcome.failed {
+        if let Some(NodeState::Failed { why }) = outcome.nodes.get(*node).map(|node| &node.state) {
+            let _ = writeln!(text, "{} {}: {why}", output.paint(Paint::Bad, "failed"), name(subjects, *node));
+        }
+    }
+    let blocked: Vec<&str> = outcome.blocked.iter().map(|node| name(subjects, *node)).collect();
+    let _ = writeln!(
+        text,
+        "blast radius: {} never started, everything else finished; a real run would exit {}",
+        if blocked.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", blocked.len()) },
+        if proven == 0 { 1 } else { 2 }
+    );
+    for line in blocked.chunks(3) {
+        let _ = writeln!(text, "  {}", line.join(", "));
+    }
+    text
+}

@@ -1,0 +1,11 @@
+//! The product: commands and adapters around `forge-core`. `main` only calls [`cli::main`].
+
+pub mod cli;
+mod commands;
+pub mod exit;
+mod failure;
+mod git;
+mod lint_report;
+pub mod load;
+mod output;
+mod write_files;

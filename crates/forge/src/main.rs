@@ -1,0 +1,7 @@
+//! The `forge` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forge::cli::main(std::env::args_os()).into()
+}
