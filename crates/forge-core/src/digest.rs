@@ -96,6 +96,25 @@ impl Digest {
         Self(format!("sha256:{}", hex(&Sha256::digest(bytes))).into())
     }
 
+    /// The digest of a value's JSON, which is never held in memory whole.
+    pub fn of_json(value: &impl Serialize) -> Self {
+        struct Hashing(Sha256);
+        impl std::io::Write for Hashing {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.update(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut hashing = std::io::BufWriter::with_capacity(64 << 10, Hashing(Sha256::new()));
+        // Neither the types that are hashed nor the hasher can fail.
+        let _ = serde_json::to_writer(&mut hashing, value);
+        let hash = hashing.into_inner().map(|hashing| hashing.0.finalize());
+        Self(format!("sha256:{}", hash.map(|hash| hex(&hash)).unwrap_or_default()).into())
+    }
+
     /// The first `n` hex digits, for names and for people.
     pub fn short(&self, n: usize) -> &str {
         let digits = self.0.strip_prefix("sha256:").unwrap_or(&self.0);
@@ -126,6 +145,7 @@ mod tests {
 
     #[test]
     fn only_the_full_lower_case_form_is_a_digest() {
+        assert_eq!(Digest::of_json(&"x"), Digest::of(b"\"x\""));
         let good = Digest::of(b"x");
         assert_eq!(good.as_str().parse::<Digest>().unwrap(), good);
         assert_eq!(good.short(12).len(), 12);

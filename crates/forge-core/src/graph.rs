@@ -184,6 +184,38 @@ impl Graph {
         path
     }
 
+    /// What a stack waits for, without the stacks that follow from the others: what a picture needs to show.
+    pub fn essential_dependencies<'g>(&'g self, stack: &'g StackNode) -> Vec<&'g Reference> {
+        let named = |name: &StackName| self.stacks.binary_search_by(|stack| stack.name.cmp(name)).ok();
+        let mut implied: Vec<bool> = vec![false; self.stacks.len()];
+        let mut open: Vec<usize> = Vec::new();
+        let step = |stack: &StackNode, open: &mut Vec<usize>| {
+            open.extend(stack.depends_on.iter().filter_map(|reference| match reference {
+                Reference::Stack(name) => named(name),
+                Reference::Node(_) => None,
+            }));
+        };
+        for reference in &stack.depends_on {
+            if let Reference::Stack(name) = reference
+                && let Some(other) = named(name).and_then(|other| self.stacks.get(other))
+            {
+                step(other, &mut open);
+            }
+        }
+        while let Some(next) = open.pop() {
+            if let (Some(seen), Some(stack)) = (implied.get_mut(next), self.stacks.get(next))
+                && !std::mem::replace(seen, true)
+            {
+                step(stack, &mut open);
+            }
+        }
+        let follows = |reference: &&Reference| match reference {
+            Reference::Stack(name) => named(name).and_then(|stack| implied.get(stack)).copied().unwrap_or(false),
+            Reference::Node(_) => false,
+        };
+        stack.depends_on.iter().filter(|reference| !follows(reference)).collect()
+    }
+
     /// The direct predecessors of a node, stacks resolved to their applications. Sorted.
     pub fn predecessors(&self, node: NodeIx) -> Vec<NodeIx> {
         self.neighbours(node, &self.predecessors)

@@ -1,9 +1,11 @@
-//! Identifiers. Every one is a newtype that can only be built valid, so the rest of the code never checks again.
+//! Identifiers. Every one is a newtype that can only be built valid, so the rest of the code never checks again. Clones
+//! share their text: a graph of 100,000 nodes names each of them many times.
 //!
 //! A project's identity is its path (`repo/project`); it is never split back out of a joined name (SPEC.md section 2).
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -80,7 +82,7 @@ macro_rules! label_name {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $type(Box<str>);
+        pub struct $type(Arc<str>);
 
         impl $type {
             /// The name as text.
@@ -106,7 +108,7 @@ macro_rules! label_name {
 
         impl From<$type> for String {
             fn from(name: $type) -> Self {
-                name.0.into()
+                name.0.as_ref().to_owned()
             }
         }
 
@@ -289,7 +291,7 @@ impl JsonSchema for ApplicationId {
 /// The identity of a node of the graph as people write it: `repo/project`, or `namespace/name` of an Application.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NodeId(Box<str>);
+pub struct NodeId(Arc<str>);
 
 impl NodeId {
     /// The identity as text.
@@ -328,7 +330,7 @@ impl TryFrom<String> for NodeId {
 
 impl From<NodeId> for String {
     fn from(id: NodeId) -> Self {
-        id.0.into()
+        id.0.as_ref().to_owned()
     }
 }
 

@@ -100,7 +100,7 @@ pub fn plan(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, sc
         nodes: planned,
     };
     // Everything but the hash itself, which is the same for all at this point.
-    plan.hash = Digest::of(&serde_json::to_vec(&plan).unwrap_or_default());
+    plan.hash = Digest::of_json(&plan);
     plan
 }
 

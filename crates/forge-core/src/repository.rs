@@ -2,7 +2,7 @@
 
 mod layout;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ pub struct EnvironmentFiles {
     pub environment: Environment,
     /// Its pointers.
     pub projects: BTreeMap<ProjectId, ReleasePointer>,
+    /// Projects whose pointer is there but cannot be used.
+    pub unusable: BTreeSet<ProjectId>,
     /// Its own `graph.yaml`.
     pub overrides: Option<GraphOverride>,
     /// It has an `app.yaml`, and so an Application `<env>-bootstrap`.
@@ -66,6 +68,14 @@ impl Repository {
         let path = format!("{}/{GRAPH_FILE}", files.environment.path);
         let over = files.overrides.as_ref().map(|spec| (path.as_str(), spec));
         Graph::build(&self.graph, GRAPH_FILE, over, &self.implicit(files))
+    }
+
+    /// True if `graph.yaml` names a node that an environment has by itself.
+    pub fn names_implicit_nodes(&self, files: &EnvironmentFiles) -> bool {
+        let applications = || self.graph.stacks.iter().flat_map(|stack| &stack.apps).map(|app| &app.subject.value);
+        self.implicit(files)
+            .iter()
+            .any(|Implicit(id)| applications().any(|subject| *subject == Subject::Application(id.clone())))
     }
 
     /// The implicit first nodes of an environment, in their order.

@@ -6,6 +6,7 @@
 
 mod argo;
 mod assemble;
+mod embedded;
 mod manifest;
 mod secrets;
 mod suppress;
@@ -18,7 +19,7 @@ pub use suppress::Suppression;
 use crate::code::Code;
 use crate::finding::{Finding, Place, Suppressed};
 use crate::format::{ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, ReleasePointer};
-use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role};
+use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role, is_manifest};
 use crate::yaml::{Decoder, Dialect, Limits, Node, Position, Problem, ProblemKind, Stream, decode_text, read};
 
 /// A file as the loader found it.
@@ -72,8 +73,8 @@ pub enum Facts {
     Installation,
     /// `graph.yaml`
     Graph(DependencyGraph),
-    /// `<env>/graph.yaml`
-    Override(usize, GraphOverride),
+    /// `<env>/graph.yaml`; `None` if there is something wrong with it.
+    Override(usize, Option<GraphOverride>),
     /// The root `app.yaml`, and whether it has Crossplane.
     RootApp {
         /// It has an Application `crossplane`.
@@ -139,7 +140,7 @@ pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
         }
         Content::Symlink(why) => {
             let message = format!("symbolic link {why}");
-            let fix = "replace the link by the file; Argo CD refuses such links too";
+            let fix = "replace the link by the file that it should lead to";
             out.findings.push(Finding::new(Code::Symlink, Place::whole(path), message).with_fix(fix));
             return out;
         }
@@ -157,13 +158,33 @@ pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
         }
     };
     let hints = manifest::hints(text);
-    secrets::in_text(path, text, hints, &mut out.findings);
+    let secrets = secrets::in_text(path, text, hints, &mut out.findings);
+    let recognised = out.findings.len();
     match role {
-        Role::Template => manifest::template(path, text, hints, &mut out.findings),
-        Role::Text => {}
+        // A template without templates is YAML like any other.
+        Role::Template if is_manifest(path) && !text.contains("{{") => {
+            structured(context, &Role::Foreign, text, hints, &mut out);
+        }
+        Role::Template | Role::Text => unstructured(&role, text, hints, &mut out),
         _ => structured(context, &role, text, hints, &mut out),
     }
+    if !secrets.is_empty() {
+        out.findings.iter_mut().skip(recognised).for_each(|finding| secrets::scrub(finding, &secrets));
+    }
     out
+}
+
+fn unstructured(role: &Role<'_>, text: &str, hints: manifest::Hints, out: &mut Inspected) {
+    let template = matches!(role, Role::Template);
+    if hints.has(manifest::Hints::ALLOW) {
+        out.suppressions = suppress::read_lines(&out.path, text, &mut out.findings);
+    }
+    if template {
+        manifest::template(&out.path, text, hints, &mut out.findings);
+    }
+    if hints.has(manifest::Hints::SECRET) {
+        secrets::in_file(&out.path, text, template, &mut out.findings);
+    }
 }
 
 /// Some files matter by being there, even when they cannot be read.
@@ -196,6 +217,7 @@ fn note_presence(role: &Role<'_>, out: &mut Inspected) {
         Role::Cluster(name) => Facts::Cluster((*name).to_owned(), None),
         Role::EnvironmentApp(environment) => Facts::EnvironmentApp(*environment),
         Role::EnvironmentConfig(environment) => Facts::EnvironmentConfig(*environment),
+        Role::Override(environment) => Facts::Override(*environment, None),
         Role::RootApp => Facts::RootApp { crossplane: false },
         Role::Installation => Facts::Installation,
         _ => Facts::None,
@@ -206,7 +228,7 @@ fn structured(context: &Context, role: &Role<'_>, text: &str, hints: manifest::H
     let own = !matches!(role, Role::Foreign | Role::Illegal { .. } | Role::RootApp | Role::EnvironmentApp(_));
     let dialect = if own { Dialect::Strict } else { Dialect::Kubernetes };
     let stream = read(text, dialect, Limits::FILE);
-    out.suppressions = suppress::read(&out.path, &stream.comments, &mut out.findings);
+    out.suppressions = suppress::read(&out.path, text, &stream.comments, &mut out.findings);
     out.findings.extend(stream.problems.iter().map(|problem| yaml_finding(&out.path, problem)));
     let broken = !stream.problems.is_empty();
     if own && !broken {
@@ -260,16 +282,15 @@ fn own_format(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out: &mut
             if let Some(over) = GraphOverride::decode(&mut decoder, document)
                 && decoder.is_clean()
             {
-                out.facts = Facts::Override(*environment, over);
+                out.facts = Facts::Override(*environment, Some(over));
             }
         }
         Role::Pointer { environment, repo, project } => {
-            let pointer = ReleasePointer::decode(&mut decoder, document);
+            let pointer = ReleasePointer::decode(&mut decoder, document).filter(|_| decoder.is_clean());
             if let Some(pointer) = &pointer {
                 expect_name(&mut decoder, &pointer.name, project);
                 placeholder_pointer(&mut decoder, pointer);
             }
-            let pointer = pointer.filter(|_| decoder.is_clean());
             out.facts = Facts::Pointer(*environment, (*repo).to_owned(), (*project).to_owned(), pointer);
         }
         Role::ProjectConfig { repo, project, .. } => {

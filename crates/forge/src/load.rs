@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use forge_core::code::Code;
 use forge_core::repository::{INSTALLATION_FILE, is_manifest};
@@ -42,29 +42,21 @@ pub(crate) fn root(given: Option<&Path>) -> Result<PathBuf, Failure> {
 /// Reads and checks a whole repository.
 pub fn lint(root: &Path) -> Result<Report, String> {
     let mut files = walk(root)?;
-    files.sort();
+    // The few files at the top first: the graph is the largest of all, and nobody should wait for it at the end.
+    files.sort_by(|a, b| a.path.contains('/').cmp(&b.path.contains('/')).then_with(|| a.path.cmp(&b.path)));
     let installation = files.iter().find(|file| file.path == INSTALLATION_FILE).map(|file| read(root, file));
     let context = Context::new(installation.as_ref(), files.iter().map(|file| file.path.as_str()));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(16);
     let next = AtomicUsize::new(0);
     const BATCH: usize = 64;
-    let inspected: Vec<Inspected> = std::thread::scope(|scope| {
-        let work = || {
-            let mut mine = Vec::new();
-            loop {
-                let start = next.fetch_add(BATCH, Ordering::Relaxed);
-                let Some(batch) = files.get(start..files.len().min(start + BATCH)).filter(|b| !b.is_empty()) else {
-                    return mine;
-                };
-                mine.extend(batch.iter().map(|file| inspect(&context, &file.path, &read(root, file))));
-            }
-        };
-        let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
-        let mut all = work();
-        for other in others {
-            all.extend(other.join().unwrap_or_default());
+    let inspected: Vec<Inspected> = on_all_cores(|| {
+        let mut mine = Vec::new();
+        loop {
+            let start = next.fetch_add(BATCH, Ordering::Relaxed);
+            let Some(batch) = files.get(start..files.len().min(start + BATCH)).filter(|b| !b.is_empty()) else {
+                return mine;
+            };
+            mine.extend(batch.iter().map(|file| inspect(&context, &file.path, &read(root, file))));
         }
-        all
     });
     if inspected.len() != files.len() {
         return Err("a worker ended early; this is a defect of forge".to_owned());
@@ -87,57 +79,75 @@ enum Kind {
     BadName,
 }
 
+/// Folders that are still to be listed, and how many are being listed.
+#[derive(Default)]
+struct Queue {
+    folders: Vec<String>,
+    busy: usize,
+    files: usize,
+    failed: Option<String>,
+}
+
 /// All files below a folder. Hidden folders and `node_modules` hold no desired state and are not entered.
 fn walk(root: &Path) -> Result<Vec<Found>, String> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(16);
-    let queue = Mutex::new((vec![String::new()], 0_usize));
-    let failed: Mutex<Option<String>> = Mutex::new(None);
-    let count = AtomicUsize::new(0);
-    let lock = |m: &Mutex<Option<String>>, message: String| {
-        if let Ok(mut slot) = m.lock() {
-            slot.get_or_insert(message);
+    let queue = Mutex::new(Queue { folders: vec![String::new()], ..Queue::default() });
+    let changed = Condvar::new();
+    let work = || {
+        let mut mine: Vec<Found> = Vec::new();
+        let mut below: Vec<String> = Vec::new();
+        let Ok(mut shared) = queue.lock() else { return mine };
+        loop {
+            let Some(folder) = shared.folders.pop() else {
+                if shared.busy == 0 {
+                    changed.notify_all();
+                    return mine;
+                }
+                let Ok(woken) = changed.wait(shared) else { return mine };
+                shared = woken;
+                continue;
+            };
+            shared.busy += 1;
+            drop(shared);
+            let before = mine.len();
+            let result = list(root, &folder, &mut mine, &mut below);
+            let Ok(locked) = queue.lock() else { return mine };
+            shared = locked;
+            shared.busy -= 1;
+            shared.files += mine.len() - before;
+            let failure = match result {
+                Err(message) => Some(message),
+                Ok(()) if shared.files > MOST_FILES => {
+                    Some(format!("more than {MOST_FILES} files; is this the right folder?"))
+                }
+                Ok(()) => None,
+            };
+            if failure.is_some() {
+                shared.failed = shared.failed.take().or(failure);
+                shared.folders.clear();
+            } else {
+                shared.folders.append(&mut below);
+            }
+            changed.notify_all();
         }
     };
-    let found = std::thread::scope(|scope| {
-        let work = || {
-            let mut mine: Vec<Found> = Vec::new();
-            let mut folders: Vec<String> = Vec::new();
-            loop {
-                let Ok(mut shared) = queue.lock() else { return mine };
-                let Some(folder) = shared.0.pop() else {
-                    let idle = shared.1 == 0;
-                    drop(shared);
-                    if idle {
-                        return mine;
-                    }
-                    std::thread::yield_now();
-                    continue;
-                };
-                shared.1 += 1;
-                drop(shared);
-                if let Err(message) = list(root, &folder, &mut mine, &mut folders) {
-                    lock(&failed, message);
-                }
-                if count.fetch_add(1, Ordering::Relaxed) + mine.len() > MOST_FILES {
-                    lock(&failed, format!("more than {MOST_FILES} files; is this the right folder?"));
-                    folders.clear();
-                }
-                let Ok(mut shared) = queue.lock() else { return mine };
-                shared.0.append(&mut folders);
-                shared.1 -= 1;
-            }
-        };
-        let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+    let found = on_all_cores(work);
+    match queue.into_inner() {
+        Ok(Queue { failed: Some(message), .. }) => Err(message),
+        _ => Ok(found),
+    }
+}
+
+/// Does the same work on every core and gives everything that came of it, in any order.
+fn on_all_cores<T: Send>(work: impl Fn() -> Vec<T> + Sync) -> Vec<T> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers).map(|_| scope.spawn(&work)).collect();
         let mut all = work();
         for other in others {
             all.extend(other.join().unwrap_or_default());
         }
         all
-    });
-    match failed.into_inner() {
-        Ok(Some(message)) => Err(message),
-        _ => Ok(found),
-    }
+    })
 }
 
 fn list(root: &Path, folder: &str, files: &mut Vec<Found>, folders: &mut Vec<String>) -> Result<(), String> {
@@ -193,19 +203,13 @@ fn read(root: &Path, file: &Found) -> Content {
         return Content::Symlink(why);
     }
     let limit = Limits::FILE.bytes as u64;
-    let bytes = File::open(&path).and_then(|file| {
-        let size = file.metadata()?.len();
-        if size > limit {
-            return Ok(Err(size));
+    // Most files are small: one read for all of it, one for its end.
+    let mut bytes = Vec::with_capacity(4096);
+    match File::open(&path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes)) {
+        Ok(length) if length as u64 > limit => {
+            Content::TooLarge(fs::metadata(&path).map_or(length as u64, |metadata| metadata.len()))
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
-        // It may grow while it is read.
-        file.take(limit + 1).read_to_end(&mut bytes)?;
-        Ok(if bytes.len() as u64 > limit { Err(bytes.len() as u64) } else { Ok(bytes) })
-    });
-    match bytes {
-        Ok(Ok(bytes)) => Content::Bytes(bytes),
-        Ok(Err(size)) => Content::TooLarge(size),
+        Ok(_) => Content::Bytes(bytes),
         Err(error) => Content::Unreadable(error.kind().to_string()),
     }
 }

@@ -10,7 +10,7 @@ use super::header;
 use crate::code::Code;
 use crate::duration::Duration;
 use crate::gate::{ObjectRef, Retry, Timeouts};
-use crate::name::{ApplicationId, NameError, NodeId, ProjectId, StackName};
+use crate::name::{ApplicationId, NameError, NodeId, ProjectId, StackName, clip};
 use crate::yaml::{At, Decoder, Fields, Node};
 
 /// The dependency graph as it is written.
@@ -454,7 +454,20 @@ fn retry(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> RetrySpec {
 }
 
 fn references(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>, what: &'static str) -> Vec<At<Reference>> {
-    decoder.list(node, what).iter().filter_map(|item| decoder.parse_as(item, what, Code::UnknownDependency)).collect()
+    let mut found = Vec::new();
+    for item in decoder.list(node, what) {
+        let Some(text) = decoder.text(item, what) else { continue };
+        match text.value.parse() {
+            Ok(reference) => found.push(At::new(reference, item.at)),
+            Err(_) => {
+                let message = format!("{what}: `{}` cannot be the name of a node or a stack", clip(text.value));
+                decoder
+                    .report(Code::UnknownDependency, item.at, message)
+                    .fix("write `repo/project`, `namespace/name` or `stack:name`");
+            }
+        }
+    }
+    found
 }
 
 fn stack(decoder: &mut Decoder<'_>, node: &Node<'_>) -> Option<Stack> {

@@ -30,12 +30,16 @@ pub(super) struct Override<'g> {
     nodes: BTreeMap<NodeId, &'g NodeOverride>,
 }
 
+/// A table that is only looked things up in, never walked where order shows (INV-9).
+#[expect(clippy::disallowed_types, reason = "no output depends on its order")]
+type Lookup<K, V> = std::collections::HashMap<K, V>;
+
 struct Builder<'g> {
     path: &'g str,
     over: Option<Override<'g>>,
     findings: Vec<Finding>,
     /// Every node that is written, left out ones included.
-    written: BTreeMap<NodeId, StackName>,
+    written: Lookup<NodeId, StackName>,
     stacks: BTreeMap<StackName, &'g Stack>,
     left_out: BTreeSet<NodeId>,
 }
@@ -58,7 +62,7 @@ impl Graph {
             path,
             over,
             findings: Vec::new(),
-            written: BTreeMap::new(),
+            written: Lookup::new(),
             stacks: BTreeMap::new(),
             left_out: BTreeSet::new(),
         };
@@ -118,6 +122,9 @@ fn cycle_finding(
     let mut names: Vec<String> = cycle.iter().filter_map(|vertex| label(*vertex)).collect();
     // The begin and the end of one stack have one name.
     names.dedup();
+    if names.len() > 1 && names.first() == names.last() {
+        names.pop();
+    }
     names.extend(names.first().cloned());
     let at = cycle.first().and_then(|vertex| place(*vertex)).unwrap_or(Position::START);
     Finding::new(Code::Cycle, Place::new(path, at), format!("dependency cycle: {}", names.join(" → ")))
@@ -221,6 +228,7 @@ impl<'g> Builder<'g> {
             };
             let fix = match near {
                 Some(near) => format!("did you mean `{near}`?"),
+                None if kind == "stack" => format!("add the stack to {}, or remove the reference", self.path),
                 None => format!("add it to a stack of {}, or remove the reference", self.path),
             };
             self.report_fix(path, code, reference.at, format!("no {kind} `{text}` in the graph"), fix);
@@ -249,7 +257,12 @@ impl<'g> Builder<'g> {
                     self.report(Code::SelfDependency, reference.at, message);
                     continue;
                 }
-                self.kept(&format!("stack `{}`", stack.name.value), self.path, reference, &mut depends_on);
+                // A stack that is left out as a whole needs nothing here; one without applications passes its needs on.
+                let left_out = |app: &App| self.left_out.contains(&app.subject.id());
+                let used = stack.apps.is_empty() || !stack.apps.iter().all(left_out);
+                if used {
+                    self.kept(None, &stack.name.value, reference, &mut depends_on);
+                }
             }
             depends_on.sort();
             depends_on.dedup();
@@ -268,22 +281,38 @@ impl<'g> Builder<'g> {
         stacks
     }
 
-    /// Takes a dependency over unless it was left out here, which is an error unless it is a whole stack.
-    fn kept(&mut self, who: &str, path: &str, reference: &At<Reference>, into: &mut Vec<Reference>) {
-        if let Reference::Node(id) = &reference.value
+    /// Takes a dependency of a node, or of a whole stack, over unless it was left out here, which is an error unless it
+    /// is a whole stack.
+    fn kept(
+        &mut self,
+        node: Option<(&NodeId, &str)>,
+        stack: &StackName,
+        on: &At<Reference>,
+        into: &mut Vec<Reference>,
+    ) {
+        if let Reference::Node(id) = &on.value
             && self.left_out.contains(id)
         {
-            let over = self.over.as_ref().map_or(path, |over| over.path).to_owned();
+            let over = self.over.as_ref().map_or(self.path, |over| over.path).to_owned();
+            let (who, path, fix) = match node {
+                Some((node, path)) => {
+                    let fix = format!("keep `{id}`, or write `dependsOn: {{remove: [{id}]}}` for `{node}` in {over}");
+                    (format!("`{node}`"), path, fix)
+                }
+                None => {
+                    let fix = format!("keep `{id}`, or move the dependency to the applications that need it");
+                    (format!("stack `{stack}`"), self.path, fix)
+                }
+            };
             let message = format!("{who} needs `{id}`, which {over} leaves out");
-            let fix = format!("keep `{id}`, or remove the dependency with `dependsOn: {{remove: [{id}]}}` in {over}");
-            self.report_fix(path, Code::LeftOut, reference.at, message, fix);
+            self.report_fix(path, Code::LeftOut, on.at, message, fix);
             return;
         }
-        into.push(reference.value.clone());
+        into.push(on.value.clone());
     }
 
     fn collect_nodes(&mut self, graph: &'g DependencyGraph, implicit: &[Implicit], stacks: &[StackNode]) -> Vec<Node> {
-        let mut nodes: BTreeMap<NodeId, Node> = BTreeMap::new();
+        let mut nodes: Vec<Node> = Vec::with_capacity(self.written.len() + implicit.len());
         let mut before: Option<NodeId> = None;
         for Implicit(application) in implicit {
             let id = NodeId::from(application);
@@ -299,24 +328,25 @@ impl<'g> Builder<'g> {
                 retry: graph.defaults.retry,
                 implicit: true,
             };
-            before = Some(id.clone());
-            nodes.insert(id, node);
+            before = Some(id);
+            nodes.push(node);
         }
         for stack in &graph.stacks {
             for app in &stack.apps {
                 let id = app.subject.id();
-                if self.left_out.contains(&id) || nodes.contains_key(&id) {
-                    continue;
+                if !self.left_out.contains(&id) {
+                    let node = self.node(graph, stack, app, id, stacks);
+                    nodes.push(node);
                 }
-                let node = self.node(graph, stack, app, stacks);
-                nodes.insert(id, node);
             }
         }
-        nodes.into_values().collect()
+        nodes.sort_by(|a, b| a.id.cmp(&b.id));
+        // What is there twice has been reported.
+        nodes.dedup_by(|a, b| a.id == b.id);
+        nodes
     }
 
-    fn node(&mut self, graph: &DependencyGraph, stack: &Stack, app: &App, stacks: &[StackNode]) -> Node {
-        let id = app.subject.id();
+    fn node(&mut self, graph: &DependencyGraph, stack: &Stack, app: &App, id: NodeId, stacks: &[StackNode]) -> Node {
         let mut depends_on = Vec::new();
         let over = self.over.take();
         let mine = over.as_ref().and_then(|over| over.nodes.get(&id).copied());
@@ -348,7 +378,7 @@ impl<'g> Builder<'g> {
                 self.findings.push(Finding::new(Code::SelfDependency, Place::new(path, reference.at), message));
                 continue;
             }
-            self.kept(&format!("`{id}`"), path, reference, &mut depends_on);
+            self.kept(Some((&id, path)), &stack.name.value, reference, &mut depends_on);
         }
         if let Ok(own) = stacks.binary_search_by(|s| s.name.cmp(&stack.name.value)) {
             depends_on.extend(stacks.get(own).into_iter().flat_map(|stack| stack.depends_on.iter().cloned()));
@@ -379,13 +409,11 @@ impl<'g> Builder<'g> {
 
     /// The edges as (waiting, awaited).
     fn edges(&self, stacks: &[StackNode], nodes: &[Node]) -> Vec<(Vertex, Vertex)> {
+        let places: Lookup<&NodeId, usize> = nodes.iter().enumerate().map(|(i, node)| (&node.id, i)).collect();
         let stack_of = |name: &StackName| stacks.binary_search_by(|stack| stack.name.cmp(name)).ok();
         let awaited = |reference: &Reference| match reference {
             Reference::Stack(name) => stack_of(name).map(|stack| Vertex::end(stacks.len(), stack)),
-            Reference::Node(id) => {
-                let node = nodes.binary_search_by(|node| node.id.cmp(id)).ok();
-                node.map(|node| Vertex::node(stacks.len(), NodeIx::new(node)))
-            }
+            Reference::Node(id) => places.get(id).map(|node| Vertex::node(stacks.len(), NodeIx::new(*node))),
         };
         let filled: BTreeSet<&StackName> = nodes.iter().map(|node| &node.stack).collect();
         let mut edges = Vec::with_capacity(nodes.len() * 4);

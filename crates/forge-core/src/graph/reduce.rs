@@ -117,7 +117,11 @@ impl Graph {
                 after.entry(*a).or_default().insert(*vertex);
             }
         }
-        for vertex in order.iter().filter(|vertex| self.node_of(**vertex).is_none()) {
+        // Begins first: what is left then is the end of a stack, which means something to people.
+        let stacks = self.stacks.len();
+        let (begins, ends): (Vec<Vertex>, Vec<Vertex>) =
+            order.iter().filter(|vertex| self.node_of(**vertex).is_none()).partition(|vertex| vertex.index() < stacks);
+        for vertex in begins.iter().chain(&ends) {
             let awaited = before.get(vertex).cloned().unwrap_or_default();
             let waiting = after.get(vertex).cloned().unwrap_or_default();
             let (cost, saved) = (awaited.len() * waiting.len(), awaited.len() + waiting.len());

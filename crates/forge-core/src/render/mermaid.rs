@@ -30,7 +30,7 @@ pub fn mermaid(graph: &Graph, nodes: &[NodeIx]) -> String {
     };
     for stack in graph.stacks() {
         let Some(to) = shown(&stack.name) else { continue };
-        for reference in &stack.depends_on {
+        for reference in graph.essential_dependencies(stack) {
             match reference {
                 Reference::Stack(from) => {
                     if let Some(from) = shown(from) {

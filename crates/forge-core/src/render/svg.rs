@@ -95,7 +95,7 @@ pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
     let bound: crate::duration::Duration = critical.iter().map(|node| graph.node(*node).budget()).sum();
     let _ = writeln!(
         text,
-        "<text class=\"title\" x=\"{MARGIN}\" y=\"26\">{} applications · {} stacks · {waves} waves · critical path {} applications, at most {bound}</text>",
+        "<text class=\"title\" x=\"{MARGIN}\" y=\"26\">{} nodes · {} stacks · {waves} waves · critical path {} nodes, at most {bound}</text>",
         nodes.len(),
         blocks.len(),
         critical.len()
@@ -175,7 +175,7 @@ fn edges(
     };
     for stack in graph.stacks() {
         let Some(to) = boxes.get(&stack.name) else { continue };
-        for from in stack.depends_on.iter().filter_map(place_of) {
+        for from in graph.essential_dependencies(stack).into_iter().filter_map(place_of) {
             curve(text, "between", from.right(), to.left());
         }
     }

@@ -48,8 +48,8 @@ pub fn workflow(plan: &Plan, graph: &Graph, nodes: &[NodeIx]) -> Result<Value, R
         .iter()
         .map(|(task, _)| match task {
             Task::Node(node) => graph.node(*node).id.to_string(),
-            Task::End(stack) => stack_name(graph, *stack, "end"),
-            Task::Begin(stack) => stack_name(graph, *stack, "begin"),
+            Task::End(stack) => stack_name(graph, *stack),
+            Task::Begin(stack) => format!("{}:begin", stack_name(graph, *stack)),
         })
         .collect();
     let object = |names: &[String]| {
@@ -82,9 +82,8 @@ fn size(value: &Value) -> usize {
 }
 
 /// A join is a node too: `stack:name` is proven when all of the stack is. Never a valid identity of an application.
-fn stack_name(graph: &Graph, stack: usize, part: &str) -> String {
-    let name = graph.stacks().get(stack).map(|stack| stack.name.to_string()).unwrap_or_default();
-    format!("stack:{name}:{part}")
+fn stack_name(graph: &Graph, stack: usize) -> String {
+    graph.stacks().get(stack).map(|stack| format!("stack:{}", stack.name)).unwrap_or_default()
 }
 
 /// A valid and unique task name for each identity, close to it.

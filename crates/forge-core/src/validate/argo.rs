@@ -3,7 +3,7 @@
 //! There is one description of the layout, the scaffold, so lint and `init` cannot disagree. What people tune (retries,
 //! sources and destinations of AppProjects, descriptions) is theirs.
 
-use super::{Context, Facts, Inspected};
+use super::{Context, Facts, Inspected, secrets};
 use crate::code::Code;
 use crate::finding::{Finding, Place};
 use crate::format::Sync;
@@ -58,14 +58,16 @@ pub(super) fn check(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out
     {
         let name = format!("{}-apps", environment.name.value);
         let set = stream.documents.iter().find(|document| identity(document) == ("ApplicationSet", &name));
-        if let Some(node) = set.and_then(|set| set.path(&["spec", "template", "spec", "syncPolicy", "automated"])) {
+        let automated = set.and_then(|set| set.entry(&["spec", "template", "spec", "syncPolicy", "automated"]));
+        let off = |node: &Node<'_>| node.is_null() || node.text_at(&["enabled"]) == Some("false");
+        if let Some((key, _)) = automated.filter(|(_, node)| !off(node)) {
             let message = format!(
                 "automated sync, but forge.yaml says environment `{}` is not `sync: auto`",
                 environment.name.value
             );
             let code = if environment.protected { Code::AutoSyncOnProtected } else { Code::LayoutMismatch };
             comparison.findings.push(
-                Finding::new(code, Place::new(&out.path, node.at), message)
+                Finding::new(code, Place::new(&out.path, key.at), message)
                     .with_fix("remove `automated`, or change forge.yaml"),
             );
         }
@@ -85,10 +87,12 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn report(&mut self, at: Position, keys: &[&str], message: &str, fix: String) {
-        let protection = keys.iter().any(|key| PROTECTIONS.contains(key));
+    fn report(&mut self, at: Position, keys: &[&str], wanted: &Node<'_>, message: &str, fix: &str) {
+        let protection = keys.iter().any(|key| PROTECTIONS.contains(key)) || holds_protection(wanted);
         let code = if protection { Code::Unprotected } else { Code::LayoutMismatch };
         let message = format!("{}: `{}` {message}", self.object, keys.join("."));
+        // What forge.yaml says is shown in another file, so what it says too much is taken out here.
+        let fix = secrets::scrubbed(fix);
         self.findings.push(Finding::new(code, Place::new(&self.path, at), message).with_fix(fix));
     }
 
@@ -103,28 +107,45 @@ impl Comparison {
                     match found.get(&key.text) {
                         Some(found) => self.node(wanted, found, keys),
                         None => {
-                            self.report(found.at, keys, "is missing", format!("add `{}: {}`", key.text, shown(wanted)));
+                            let fix = format!("add `{}: {}`", key.text, shown(wanted));
+                            self.report(found.at, keys, wanted, "is missing", &fix);
                         }
                     }
                     keys.pop();
                 }
             }
             (Value::Sequence(items), Value::Sequence(present)) => {
+                if let ([item], [candidate]) = (items.as_slice(), present.as_slice())
+                    && item.entries().is_some()
+                {
+                    self.node(item, candidate, keys);
+                    return;
+                }
                 for item in items {
                     if !present.iter().any(|candidate| holds(item, candidate)) {
-                        self.report(found.at, keys, "lacks an entry", format!("add `{}`", shown(item)));
+                        self.report(found.at, keys, item, "lacks an entry", &format!("add `{}`", shown(item)));
                     }
                 }
             }
-            (Value::Scalar(wanted), Value::Scalar(scalar)) => {
-                if !same(keys.last().copied().unwrap_or_default(), &wanted.text, &scalar.text) {
+            (Value::Scalar(expected), Value::Scalar(scalar)) => {
+                if !same(keys.last().copied().unwrap_or_default(), &expected.text, &scalar.text) {
                     let message = format!("is `{}`", clip(&scalar.text));
-                    self.report(found.at, keys, &message, format!("expected `{}`", wanted.text));
+                    self.report(found.at, keys, wanted, &message, &format!("expected `{}`", expected.text));
                 }
             }
-            _ => self.report(found.at, keys, &format!("is {}", found.kind()), format!("expected `{}`", shown(wanted))),
+            _ => {
+                let fix = format!("expected `{}`", shown(wanted));
+                self.report(found.at, keys, wanted, &format!("is {}", found.kind()), &fix);
+            }
         }
     }
+}
+
+/// True if a protection is among what is wanted here.
+fn holds_protection(wanted: &Node<'_>) -> bool {
+    wanted.entries().is_some_and(|entries| {
+        entries.iter().any(|(key, value)| PROTECTIONS.contains(&&*key.text) || holds_protection(value))
+    })
 }
 
 /// Two texts that mean the same in this field.

@@ -18,6 +18,8 @@ struct Collected {
     /// By folder: whether there is a pointer file, and the pointer if it is a good one.
     projects: BTreeMap<(String, String), (bool, Option<ReleasePointer>)>,
     overrides: Option<GraphOverride>,
+    /// Its `graph.yaml` cannot be used, so neither can its graph.
+    broken: bool,
     app: bool,
     config: bool,
 }
@@ -50,7 +52,11 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             Facts::Cluster(name, cluster) => {
                 clusters.insert(name, cluster);
             }
-            Facts::Override(env, over) => environments.entry(env).or_default().overrides = Some(over),
+            Facts::Override(env, over) => {
+                let collected = environments.entry(env).or_default();
+                collected.broken = over.is_none();
+                collected.overrides = over;
+            }
             Facts::EnvironmentApp(env) => environments.entry(env).or_default().app = true,
             Facts::EnvironmentConfig(env) => environments.entry(env).or_default().config = true,
             Facts::Pointer(env, repo, project, pointer) => {
@@ -63,11 +69,19 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     }
     let mut repository = None;
     if let Some(installation) = &context.installation {
-        let mut check = Check { installation, findings };
+        let own = installation.environments.iter().flat_map(|environment| {
+            let name = &environment.name.value;
+            let of = format!("environment `{name}` itself");
+            ["bootstrap", "config", "cluster"].map(|suffix| (format!("{name}-{suffix}"), of.clone()))
+        });
+        let applications = own.collect();
+        let mut check = Check { installation, findings, applications, namespaces: BTreeMap::new() };
         check.policies();
         check.placeholders();
-        check.stray(&stray);
-        let project_nodes = graph.as_ref().is_none_or(|graph| {
+        if root.is_some() {
+            check.stray(&stray);
+        }
+        let project_nodes = graph.as_ref().is_some_and(|graph| {
             graph
                 .stacks
                 .iter()
@@ -76,13 +90,19 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
         });
         let managed = project_nodes || root.is_some();
         check.present(graph_file, root.is_some(), managed, &environments);
+        let broken = environments.values().any(|collected| collected.broken);
         let mut all = Vec::new();
+        let mut folders = BTreeSet::new();
         for (index, environment) in installation.environments.iter().enumerate() {
+            if !folders.insert(&environment.path) {
+                // Reported as such; its files are the first one's.
+                continue;
+            }
             let collected = environments.remove(&index).unwrap_or_default();
             all.push(check.environment(environment, collected, &clusters));
         }
         findings = check.findings;
-        if let Some(graph) = graph {
+        if let (Some(graph), false) = (graph, broken) {
             let candidate = Repository {
                 installation: installation.clone(),
                 graph,
@@ -105,6 +125,10 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
 struct Check<'c> {
     installation: &'c Installation,
     findings: Vec<Finding>,
+    /// Every Application that the layout makes, and the path or thing it comes from.
+    applications: BTreeMap<String, String>,
+    /// Every namespace by cluster, and the joined name and the path it comes from.
+    namespaces: BTreeMap<(String, String), (String, String)>,
 }
 
 impl Check<'_> {
@@ -125,6 +149,12 @@ impl Check<'_> {
             if let Some(other) = paths.insert(&environment.path, name) {
                 let message = format!("environments `{other}` and `{name}` share the folder `{}`", environment.path);
                 self.at(Code::DuplicateEnvironment, at, message, "give one of them another `path`");
+            }
+            let longest = format!("{name}-bootstrap");
+            if longest.len() > MAX_NAME {
+                let message =
+                    format!("Application `{longest}` has {} characters; at most {MAX_NAME} are allowed", longest.len());
+                self.at(Code::NameTooLong, at, message, "shorten the environment's name");
             }
             let key = (environment.cluster.as_str(), environment.namespace_prefix.as_str());
             if let Some(other) = prefixes.insert(key, name) {
@@ -170,6 +200,10 @@ impl Check<'_> {
     }
 
     fn stray(&mut self, folders: &BTreeSet<String>) {
+        // The root ApplicationSet takes every top-level folder as soon as one environment is such a folder.
+        if self.installation.environments.iter().all(|environment| environment.path.contains('/')) {
+            return;
+        }
         for folder in folders {
             let message =
                 "the root ApplicationSet makes an environment of this folder, but forge.yaml does not list it";
@@ -189,7 +223,11 @@ impl Check<'_> {
             if !root {
                 missing.push(ROOT_APP_FILE.to_owned());
             }
+            let mut seen = BTreeSet::new();
             for (index, environment) in self.installation.environments.iter().enumerate() {
+                if !seen.insert(&environment.path) {
+                    continue;
+                }
                 let found = environments.get(&index);
                 if !found.is_some_and(|found| found.app) {
                     missing.push(format!("{}/app.yaml", environment.path));
@@ -200,8 +238,43 @@ impl Check<'_> {
             }
         }
         for path in missing {
-            let finding = Finding::new(Code::MissingFile, Place::whole(&path), "missing");
+            let finding = Finding::new(Code::MissingFile, Place::whole(&path), "this file is missing");
             self.findings.push(finding.with_fix("`forge init` writes what is missing and touches nothing else"));
+        }
+    }
+
+    /// The names that follow from a project's path: short enough, and nobody else's. All Applications live in one
+    /// namespace, so they must differ between environments too; namespaces must differ within a cluster.
+    fn project_names(&mut self, environment: &Environment, id: &ProjectId, path: &str) {
+        let joined = id.joined();
+        let application = format!("{}-{joined}", environment.name.value);
+        let namespace = format!("{}{joined}", environment.namespace_prefix);
+        for (what, derived) in [("Application", &application), ("namespace", &namespace)] {
+            if derived.len() > MAX_NAME {
+                let message =
+                    format!("{what} `{derived}` has {} characters; at most {MAX_NAME} are allowed", derived.len());
+                let finding = Finding::new(Code::NameTooLong, Place::whole(path), message);
+                self.findings.push(finding.with_fix("shorten the repository or the project folder"));
+            }
+        }
+        let mut collide = |what: &str, name: &str, other: &str| {
+            let message = format!("gives {what} `{name}`, as {other} does");
+            let finding = Finding::new(Code::NameCollision, Place::whole(path), message);
+            self.findings.push(finding.with_fix("rename one of the folders"));
+        };
+        if let Some(other) = self.applications.get(&application) {
+            collide("Application", &application, other);
+        } else {
+            let key = (environment.cluster.value.clone(), namespace);
+            match self.namespaces.get(&key) {
+                // One project in two environments without a prefix between them is told once, in forge.yaml.
+                Some((same, _)) if *same == joined => {}
+                Some((_, other)) => collide("namespace", &key.1, other),
+                None => {
+                    self.namespaces.insert(key, (joined, path.to_owned()));
+                }
+            }
+            self.applications.insert(application, path.to_owned());
         }
     }
 
@@ -213,56 +286,38 @@ impl Check<'_> {
     ) -> EnvironmentFiles {
         let name = &environment.name.value;
         let mut projects = BTreeMap::new();
-        let mut joined: BTreeMap<String, ProjectId> = BTreeMap::new();
+        let mut unusable = BTreeSet::new();
         for ((repo, project), (has_file, pointer)) in collected.projects {
             let folder = format!("{}/apps/{repo}/{project}", environment.path);
-            let (Ok(repo), Ok(project)) = (repo.parse::<RepoName>(), project.parse::<ProjectName>()) else {
-                let message = "folder names become Kubernetes names: lower-case letters, digits and `-`, up to 63";
-                self.findings.push(Finding::new(Code::IllegalFolder, Place::whole(&folder), message));
-                continue;
+            let id = match (repo.parse::<RepoName>(), project.parse::<ProjectName>()) {
+                (Ok(repo), Ok(project)) => ProjectId { repo, project },
+                (Err(error), _) | (_, Err(error)) => {
+                    let finding = Finding::new(Code::IllegalFolder, Place::whole(&folder), error.to_string());
+                    self.findings
+                        .push(finding.with_fix("rename the folder; its name becomes part of Kubernetes names"));
+                    continue;
+                }
             };
-            let id = ProjectId { repo, project };
             let pointer_path = format!("{folder}/release.yaml");
-            let application = format!("{name}-{}", id.joined());
-            let namespace = format!("{}{}", environment.namespace_prefix, id.joined());
-            for (what, derived) in [("Application", &application), ("namespace", &namespace)] {
-                if derived.len() > MAX_NAME {
-                    let message =
-                        format!("{what} `{derived}` has {} characters; at most {MAX_NAME} are allowed", derived.len());
-                    let finding = Finding::new(Code::NameTooLong, Place::whole(&pointer_path), message);
-                    self.findings.push(finding.with_fix("shorten the repository or the project folder"));
-                }
-            }
-            let reserved = ["bootstrap", "config", "cluster", "apps"].contains(&id.joined().as_str());
-            match joined.get(&id.joined()) {
-                Some(other) => {
-                    let message = format!("`{id}` and `{other}` both give Application `{application}`");
-                    let finding = Finding::new(Code::NameCollision, Place::whole(&pointer_path), message);
-                    self.findings.push(finding.with_fix("rename one of the folders"));
-                }
-                None if reserved => {
-                    let message = format!("`{id}` gives Application `{application}`, which is one of Forge's own");
-                    self.findings.push(Finding::new(Code::NameCollision, Place::whole(&pointer_path), message));
-                }
-                None => {
-                    joined.insert(id.joined(), id.clone());
-                }
-            }
+            self.project_names(environment, &id, &pointer_path);
             match pointer {
                 Some(pointer) => {
                     projects.insert(id, pointer);
                 }
                 None if !has_file => {
-                    let finding = Finding::new(Code::MissingFile, Place::whole(&pointer_path), "missing");
+                    let finding = Finding::new(Code::MissingFile, Place::whole(&pointer_path), "this file is missing");
                     self.findings
                         .push(finding.with_fix(format!("`forge project add {id} --environment {name}` writes it")));
                 }
-                None => {}
+                None => {
+                    unusable.insert(id);
+                }
             }
         }
         EnvironmentFiles {
             environment: environment.clone(),
             projects,
+            unusable,
             overrides: collected.overrides,
             bootstrap: collected.app,
             config: collected.config,
@@ -280,18 +335,19 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
-        let build = repository.environment_graph(files);
-        findings.extend(build.findings);
-        let Some(graph) = build.graph else { continue };
-        let nodes: BTreeSet<&ProjectId> = graph
-            .nodes()
-            .iter()
-            .filter_map(|node| match &node.subject {
-                Subject::Project(id) => Some(id),
-                Subject::Application(_) => None,
-            })
-            .collect();
-        for id in nodes.iter().filter(|id| !files.projects.contains_key(id)) {
+        // Without changes of its own an environment has the nodes of `graph.yaml`: no need to build it again.
+        let changed = (files.overrides.is_some() || repository.names_implicit_nodes(files))
+            .then(|| repository.environment_graph(files));
+        let graph = match &changed {
+            Some(build) => {
+                findings.extend(build.findings.iter().cloned());
+                build.graph.as_ref()
+            }
+            None => base.graph.as_ref(),
+        };
+        let Some(graph) = graph else { continue };
+        let nodes: BTreeSet<&ProjectId> = graph.nodes().iter().filter_map(project).collect();
+        for id in nodes.iter().filter(|id| !files.projects.contains_key(id) && !files.unusable.contains(id)) {
             let at =
                 repository.graph.stacks.iter().flat_map(|stack| &stack.apps).find_map(|app| match &app.subject.value {
                     Subject::Project(project) if *project == **id => Some(app.subject.at),
@@ -305,14 +361,26 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
             let place = Place::new(GRAPH_FILE, at.unwrap_or(Position::START));
             findings.push(Finding::new(Code::NodeWithoutPointer, place, message).with_fix(fix));
         }
-        for id in files.projects.keys().filter(|id| !nodes.contains(id)) {
+        for id in files.projects.keys().chain(&files.unusable).filter(|id| !nodes.contains(id)) {
             let path = format!("{}/apps/{}/{}/release.yaml", files.environment.path, id.repo, id.project);
             let message = format!("`{id}` is not in the graph of environment `{name}`, so no run would deploy it");
-            let fix = format!("add `- project: {id}` to a stack of graph.yaml, or remove the folder");
-            findings.push(
-                Finding::new(Code::PointerWithoutNode, Place::new(&path, Position::START), message).with_fix(fix),
-            );
+            let left_out = base.graph.as_ref().is_some_and(|graph| graph.find(&id.into()).is_some());
+            let fix = if left_out {
+                let over = format!("{}/{GRAPH_FILE}", files.environment.path);
+                format!("do not leave it out in {over}, or remove the folder")
+            } else {
+                format!("add `- project: {id}` to a stack of {GRAPH_FILE}, or remove the folder")
+            };
+            let at = files.projects.get(id).map_or(Position::START, |pointer| pointer.name.at);
+            findings.push(Finding::new(Code::PointerWithoutNode, Place::new(&path, at), message).with_fix(fix));
         }
     }
     findings
+}
+
+fn project(node: &crate::graph::Node) -> Option<&ProjectId> {
+    match &node.subject {
+        Subject::Project(id) => Some(id),
+        Subject::Application(_) => None,
+    }
 }

@@ -1,11 +1,16 @@
 //! Suppressions: `# forge:allow FORGE-I001 why this is fine here`, on the line or above it. They name a code and a
 //! reason, they are reported, and one that suppresses nothing is a finding itself.
+//!
+//! A line that begins a block of text (`key: |`) stands for the whole block: inside of it nobody can write a comment.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use crate::code::Code;
 use crate::finding::{Finding, Place, Suppressed};
 use crate::yaml::{Comment, Position};
 
-const MARK: &str = "forge:allow";
+pub(super) const MARK: &str = "forge:allow";
 
 /// One comment that allows findings of one code on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,46 +18,105 @@ pub struct Suppression {
     code: Code,
     reason: String,
     at: Position,
-    /// The line whose findings it allows.
-    line: u32,
+    /// The lines whose findings it allows: one, or a block of text.
+    lines: RangeInclusive<u32>,
 }
 
 /// Reads the suppressions among the comments of a file, and reports malformed ones.
-pub(super) fn read(path: &str, comments: &[Comment<'_>], findings: &mut Vec<Finding>) -> Vec<Suppression> {
+pub(super) fn read(path: &str, text: &str, comments: &[Comment<'_>], findings: &mut Vec<Finding>) -> Vec<Suppression> {
+    let marked = |comment: &Comment<'_>| comment.text.trim_start().starts_with(MARK);
+    if !comments.iter().any(marked) {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let below = below(comments);
     let mut found = Vec::new();
-    for (i, comment) in comments.iter().enumerate() {
+    for (comment, below) in comments.iter().zip(below) {
         let Some(rest) = comment.text.trim_start().strip_prefix(MARK) else { continue };
         let rest = rest.trim_start_matches(':').trim();
         let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let problem = match code.parse::<Code>() {
+            Err(_) if code.is_empty() => Some("a suppression needs a code and a reason".to_owned()),
             Err(error) => Some(error.to_string()),
             Ok(code) if matches!(code, Code::SuppressionInvalid | Code::SuppressionUnused) => {
                 Some(format!("{code} cannot be suppressed"))
             }
             Ok(_) if reason.trim().is_empty() => Some("a suppression needs a reason".to_owned()),
             Ok(code) => {
-                let line = if comment.own_line { below(comments, i) } else { comment.at.line };
-                found.push(Suppression { code, reason: reason.trim().to_owned(), at: comment.at, line });
+                let line = if comment.own_line { below } else { comment.at.line };
+                let lines = line..=block_end(&lines, line);
+                found.push(Suppression { code, reason: reason.trim().to_owned(), at: comment.at, lines });
                 None
             }
         };
         if let Some(problem) = problem {
-            let fix = format!("write `# {MARK} FORGE-X000 the reason`");
+            let fix = format!("write `# {MARK}`, one code such as `FORGE-I001`, and the reason");
             findings.push(Finding::new(Code::SuppressionInvalid, Place::new(path, comment.at), problem).with_fix(fix));
         }
     }
     found
 }
 
-/// The first line below a comment, and below comments that follow it, that is not one.
-fn below(comments: &[Comment<'_>], from: usize) -> u32 {
-    let first = comments.get(from).map_or(0, |comment| comment.at.line);
-    let run = comments
-        .iter()
-        .skip(from)
-        .zip(first..)
-        .take_while(|(comment, line)| comment.own_line && comment.at.line == *line);
-    first + u32::try_from(run.count()).unwrap_or(0)
+/// Reads the suppressions of a file that is not YAML: a template, a list of variables.
+pub(super) fn read_lines(path: &str, text: &str, findings: &mut Vec<Finding>) -> Vec<Suppression> {
+    const SIGNS: [&str; 4] = ["#", "//", "/*", "<!--"];
+    const ENDS: [&str; 5] = ["*/ -}}", "*/ }}", "*/}}", "*/", "-->"];
+    let mut comments = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let Some((before, _)) = line.split_once(MARK) else { continue };
+        let before = before.trim_end();
+        let Some(outside) = SIGNS.iter().find_map(|sign| before.strip_suffix(sign)) else { continue };
+        let rest = line.get(before.len()..).unwrap_or_default().trim();
+        let rest = ENDS.iter().find_map(|end| rest.strip_suffix(end)).unwrap_or(rest);
+        let column = u32::try_from(outside.chars().count() + 1).unwrap_or(u32::MAX);
+        let own_line = matches!(outside.trim(), "" | "{{" | "{{-");
+        comments.push(Comment { text: Cow::Borrowed(rest), at: Position { line: number, column }, own_line });
+    }
+    read(path, text, &comments, findings)
+}
+
+/// For each comment the first line below it, and below comments that follow it, that is not one.
+fn below(comments: &[Comment<'_>]) -> Vec<u32> {
+    let mut lines = vec![0; comments.len()];
+    let mut next: Option<(&Comment<'_>, u32)> = None;
+    for (comment, line) in comments.iter().zip(&mut lines).rev() {
+        let following = comment.at.line.saturating_add(1);
+        *line = match next {
+            Some((after, below)) if after.own_line && after.at.line == following => below,
+            _ => following,
+        };
+        next = Some((comment, *line));
+    }
+    lines
+}
+
+/// The last line of the block of text that begins on this line; the line itself if none does.
+fn block_end(lines: &[&str], line: u32) -> u32 {
+    let at = |line: u32| usize::try_from(line).ok().and_then(|n| lines.get(n.checked_sub(1)?)).copied();
+    let Some(header) = at(line) else { return line };
+    let code = header.split(" #").next().unwrap_or(header).trim_end();
+    let indicator = code.rsplit([' ', ':']).next().unwrap_or_default();
+    let block = indicator.starts_with(['|', '>'])
+        && indicator.bytes().skip(1).all(|b| matches!(b, b'+' | b'-') || b.is_ascii_digit());
+    if !block {
+        return line;
+    }
+    // A key behind dashes is indented by them.
+    let mut indent = 0;
+    for (i, c) in code.char_indices() {
+        match c {
+            ' ' => {}
+            '-' if code.get(i + 1..).is_some_and(|rest| rest.starts_with(' ')) => indent = i,
+            _ => {
+                let key = code.get(i..).is_some_and(|rest| rest != indicator);
+                indent = if key { i } else { indent };
+                break;
+            }
+        }
+    }
+    let inside = |text: &str| text.trim().is_empty() || text.len() - text.trim_start_matches(' ').len() > indent;
+    let length = (line + 1..).map_while(at).take_while(|text| inside(text)).count();
+    line.saturating_add(u32::try_from(length).unwrap_or(u32::MAX))
 }
 
 /// Splits findings into those that stand and those that a comment allows; adds what is wrong with the comments.
@@ -66,7 +130,7 @@ pub(super) fn apply(
         let line = finding.place.at.map(|at| at.line);
         let of_file = suppressions.binary_search_by(|(path, _)| path.as_str().cmp(&finding.place.path)).ok();
         let allowed = of_file.and_then(|i| suppressions.get(i)).and_then(|(path, list)| {
-            let hit = list.iter().find(|s| s.code == finding.code && Some(s.line) == line)?;
+            let hit = list.iter().find(|s| s.code == finding.code && line.is_some_and(|l| s.lines.contains(&l)))?;
             Some((path.as_str(), hit))
         });
         match allowed {
@@ -79,10 +143,10 @@ pub(super) fn apply(
     }
     for (path, list) in suppressions {
         for suppression in list.iter().filter(|s| !used.contains(&(path.as_str(), s.at))) {
-            let message = format!("{} does not occur on line {}", suppression.code, suppression.line);
+            let message = format!("{} does not occur on line {}", suppression.code, suppression.lines.start());
             standing.push(
                 Finding::new(Code::SuppressionUnused, Place::new(path, suppression.at), message)
-                    .with_fix("remove the comment"),
+                    .with_fix("remove the comment, or put it on the line of the finding or the line above"),
             );
         }
     }

@@ -105,6 +105,8 @@ pub struct Scalar<'a> {
     pub text: Cow<'a, str>,
     /// Written without quotes or block style: only such a scalar can be a number, a boolean or null.
     pub plain: bool,
+    /// Written as a literal block (`|`) that begins where its node does: its lines are lines of the file.
+    pub literal: bool,
 }
 
 /// A key of a mapping.
@@ -152,6 +154,13 @@ impl<'a> Node<'a> {
     /// The value under a path of keys.
     pub fn path(&self, keys: &[&str]) -> Option<&Node<'a>> {
         keys.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// The key and the value under a path of keys.
+    pub fn entry(&self, keys: &[&str]) -> Option<(&Key<'a>, &Node<'a>)> {
+        let (last, before) = keys.split_last()?;
+        let entries = self.path(before)?.entries()?;
+        entries.iter().find(|(key, _)| key.text == *last).map(|(key, node)| (key, node))
     }
 
     /// The text of a scalar, whatever its type.

@@ -122,12 +122,11 @@ pub fn read(text: &str, dialect: Dialect, limits: Limits) -> Stream<'_> {
             Err(error) => {
                 let at = position(error.marker().line(), error.marker().col());
                 let message = error.info().to_string();
-                let kind = if message.contains("limit") || message.contains("nesting") {
-                    ProblemKind::TooLarge
+                if message.contains("limit") || message.contains("nesting") {
+                    reader.too_deep(at);
                 } else {
-                    ProblemKind::Syntax
-                };
-                reader.problem(kind, at, clip(&message));
+                    reader.problem(ProblemKind::Syntax, at, clip(&message));
+                }
                 false
             }
         };
@@ -197,7 +196,8 @@ impl<'a> Reader<'a> {
                     self.unsupported(at, "anchors and tags");
                 }
                 let plain = style == ScalarStyle::Plain && tag.is_none();
-                self.close(Node { value: Value::Scalar(Scalar { text, plain }), at }, anchor, 1)
+                let literal = style == ScalarStyle::Literal && !text.starts_with('\n');
+                self.close(Node { value: Value::Scalar(Scalar { text, plain, literal }), at }, anchor, 1)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 if tag.is_some() || anchor != 0 {
@@ -226,7 +226,11 @@ impl<'a> Reader<'a> {
             Event::Alias(id) => {
                 self.unsupported(at, "aliases");
                 match self.anchors.get(&id).cloned() {
-                    Some((node, size)) => {
+                    Some((mut node, size)) => {
+                        if let Value::Scalar(scalar) = &mut node.value {
+                            // Its lines are elsewhere.
+                            scalar.literal = false;
+                        }
                         self.expanded = self.expanded.saturating_add(size);
                         if self.expanded > Limits::EXPANDED {
                             let message = format!("aliases expand to more than {} nodes", Limits::EXPANDED);
@@ -236,7 +240,7 @@ impl<'a> Reader<'a> {
                         self.close(Node { value: node.value, at }, 0, size)
                     }
                     None if self.dialect == Dialect::Strict => {
-                        let nothing = Scalar { text: Cow::Borrowed(""), plain: true };
+                        let nothing = Scalar { text: Cow::Borrowed(""), plain: true, literal: false };
                         self.close(Node { value: Value::Scalar(nothing), at }, 0, 1)
                     }
                     None => {
@@ -251,10 +255,14 @@ impl<'a> Reader<'a> {
 
     fn within_depth(&mut self, at: Position) -> bool {
         if self.open.len() > self.limits.depth {
-            self.problem(ProblemKind::TooLarge, at, format!("nested deeper than {} levels", self.limits.depth));
+            self.too_deep(at);
             return false;
         }
         true
+    }
+
+    fn too_deep(&mut self, at: Position) {
+        self.problem(ProblemKind::TooLarge, at, format!("nested deeper than {} levels", self.limits.depth));
     }
 
     /// Puts a finished node where it belongs.
@@ -279,10 +287,10 @@ impl<'a> Reader<'a> {
                 Some(key) => entries.push((key, node)),
                 None => {
                     let Node { value, at } = node;
-                    let text = match value {
-                        Value::Scalar(Scalar { text, plain }) => {
-                            *merge |= plain && text == "<<";
-                            text
+                    let (text, merges) = match value {
+                        Value::Scalar(Scalar { text, plain, .. }) => {
+                            let merges = plain && text == "<<";
+                            (text, merges)
                         }
                         _ => {
                             *key = Some(Key { text: Cow::Borrowed(""), at });
@@ -291,7 +299,8 @@ impl<'a> Reader<'a> {
                         }
                     };
                     *key = Some(Key { text, at });
-                    if *merge {
+                    if merges {
+                        *merge = true;
                         self.unsupported(at, "merge keys");
                     }
                 }

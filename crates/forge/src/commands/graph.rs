@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
-use forge_core::format::Reference;
 use forge_core::graph::{Graph, NodeIx};
 use forge_core::render;
 use serde_json::json;
@@ -49,9 +48,10 @@ enum Format {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let repository = selection::repository(global, output)?;
-    let files = arguments.environment.as_deref().map(|name| selection::environment(&repository, name)).transpose()?;
-    let graph = selection::graph(&repository, files)?;
+    let usable = selection::repository(global)?;
+    let repository = &usable.repository;
+    let files = arguments.environment.as_deref().map(|name| selection::environment(repository, name)).transpose()?;
+    let graph = selection::graph(repository, files)?;
     let name = files.map(|files| &files.environment.name.value);
     let mut nodes: Vec<NodeIx> = graph.indexes().collect();
     if let Some(to) = &arguments.to {
@@ -70,6 +70,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         Format::Svg => render::svg(&graph, &nodes),
     };
     output.data(&rendered)?;
+    usable.note(output);
     Ok(Exit::Done)
 }
 
@@ -86,35 +87,34 @@ fn text(graph: &Graph, nodes: &[NodeIx], output: &Output<'_>) -> String {
     let critical = graph.critical_path_of(nodes);
     let width = waves.iter().map(Vec::len).max().unwrap_or(0);
     let bound: forge_core::duration::Duration = critical.iter().map(|node| graph.node(*node).budget()).sum();
+    let widest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).clamp(8, 40);
+    let id_width = widest(&mut nodes.iter().map(|node| graph.node(*node).id.as_str().len()));
+    let stack_width = widest(&mut nodes.iter().map(|node| graph.node(*node).stack.as_str().len()));
+    let implicit = nodes.iter().filter(|node| graph.node(**node).implicit).count();
     let mut text = String::new();
     for (number, wave) in waves.iter().enumerate().filter(|(_, wave)| !wave.is_empty()) {
         let _ = writeln!(text, "{}", output.paint(Paint::Strong, &format!("wave {number}")));
         for node in wave {
             let on_path = critical.contains(node);
             let node = graph.node(*node);
-            let references: Vec<String> = node.depends_on.iter().map(Reference::to_string).collect();
             let mark = if on_path { "*" } else { " " };
-            let id = if on_path {
-                output.paint(Paint::Busy, &format!("{:<36}", node.id.as_str()))
-            } else {
-                format!("{:<36}", node.id.as_str())
-            };
-            let waits =
-                if references.is_empty() { String::new() } else { format!("waits for {}", references.join(", ")) };
-            let line = format!("  {mark} {id} {:<20} {waits}", node.stack.as_str());
+            let id = format!("{:<id_width$}", node.id.as_str());
+            let id = if on_path { output.paint(Paint::Busy, &id) } else { id };
+            let waits = selection::waits_for(&node.depends_on, 98_usize.saturating_sub(id_width + stack_width + 6));
+            let line = format!("  {mark} {id} {:<stack_width$} {waits}", node.stack.as_str());
             let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     let _ = writeln!(
         text,
-        "\n{} applications in {} waves, at most {width} at once",
-        nodes.len(),
+        "\n{} applications{} in {} waves, at most {width} at once",
+        nodes.len() - implicit,
+        if implicit == 0 { String::new() } else { format!(" and {implicit} first nodes of Forge's own") },
         waves.iter().filter(|wave| !wave.is_empty()).count()
     );
     if !critical.is_empty() {
         let path: Vec<&str> = critical.iter().map(|node| graph.node(*node).id.as_str()).collect();
-        let _ =
-            writeln!(text, "critical path (*): {} applications, at most {bound}\n  {}", path.len(), path.join(" → "));
+        let _ = writeln!(text, "critical path (*): {} nodes, at most {bound}\n{}", path.len(), selection::chain(&path));
     }
     text
 }

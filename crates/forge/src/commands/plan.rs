@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
-use forge_core::format::Reference;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
 use forge_core::render;
@@ -72,20 +71,24 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::NeedsCluster, "this version of forge plans without a cluster only")
             .hint("add --offline for the plan, or --simulate to watch it on a virtual clock"));
     }
-    let repository = selection::repository(global, output)?;
+    let usable = selection::repository(global)?;
+    let repository = &usable.repository;
     let Some(name) = &arguments.environment else {
         return Err(Failure::new(Code::BadArgument, "which environment?")
-            .hint(format!("--environment takes one of: {}", selection::names(&repository))));
+            .hint(format!("--environment takes one of: {}", selection::names(repository))));
     };
-    let files = selection::environment(&repository, name)?;
-    let graph = selection::graph(&repository, Some(files))?;
+    let files = selection::environment(repository, name)?;
+    let graph = selection::graph(repository, Some(files))?;
     let scope: Scope = arguments.scope.parse()?;
     let (scope, nodes) = graph.scope(&scope, Some(&files.environment.name))?;
+    usable.require_pointers(files, &graph, &nodes)?;
     if arguments.simulate {
-        return simulate::run(&arguments.simulation, files, &graph, &nodes, arguments.output, output);
+        let exit = simulate::run(&arguments.simulation, files, &graph, &nodes, arguments.output, output)?;
+        usable.note(output);
+        return Ok(exit);
     }
-    let plan = plan(&repository, files, &graph, &scope, &nodes);
-    let made = Made { repository: &repository, files, graph: &graph, nodes: &nodes, plan: &plan };
+    let plan = plan(repository, files, &graph, &scope, &nodes);
+    let made = Made { repository, files, graph: &graph, nodes: &nodes, plan: &plan };
     let rendered = match (arguments.show, arguments.output) {
         (Show::Plan, Format::Text) => made.text(output),
         (Show::Plan, format) => documents(&[json!(plan)], format),
@@ -93,6 +96,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         (Show::Objects, format) => documents(&made.objects()?, format),
     };
     output.data(&rendered)?;
+    usable.note(output);
     Ok(Exit::Done)
 }
 
@@ -146,35 +150,27 @@ impl Made<'_> {
             plan.waves,
             plan.width
         );
-        let _ = writeln!(
-            text,
-            "\n  #  wave  node                                 sync  health  retry  release   waits for"
-        );
+        let width = plan.nodes.iter().map(|node| node.id.as_str().len()).max().unwrap_or(0).clamp(8, 40);
+        let _ = writeln!(text, "\n  # wave  {:<width$}  sync health retry release  waits for", "node");
         for (i, node) in plan.nodes.iter().enumerate() {
             let release = node.release.as_ref().map_or("-", |release| release.commit.as_str().get(..7).unwrap_or("-"));
-            let waits: Vec<String> = node.depends_on.iter().map(Reference::to_string).collect();
-            let waits = waits.join(", ");
-            let waits =
-                if waits.chars().count() > 60 { format!("{} nodes and stacks", node.depends_on.len()) } else { waits };
+            let waits = selection::waits_for(&node.depends_on, 60_usize.saturating_sub(width));
+            let (sync, health) = (node.timeouts.sync.to_string(), node.timeouts.health.to_string());
+            let (number, id, limit) = (i + 1, node.id.as_str(), node.retry.limit);
             let line = format!(
-                "{:>3}  {:>4}  {:<36} {:>4}  {:>6}  {:>5}  {release:<8}  {waits}",
-                i + 1,
-                node.wave,
-                node.id.as_str(),
-                node.timeouts.sync.to_string(),
-                node.timeouts.health.to_string(),
-                node.retry.limit
+                "{number:>3} {:>4}  {id:<width$} {sync:>5} {health:>6} {limit:>5} {release:<7}  {waits}",
+                node.wave
             );
             let _ = writeln!(text, "{}", line.trim_end());
         }
         let path: Vec<&str> = plan.critical_path.iter().map(forge_core::name::NodeId::as_str).collect();
         let _ = writeln!(
             text,
-            "\ncritical path: {} nodes, at most {} (deadline of the run: {})\n  {}\nhash: {}",
+            "\ncritical path: {} nodes, at most {} (deadline of the run: {})\n{}\nhash: {}",
             path.len(),
             plan.bound,
             plan.timeout,
-            path.join(" → "),
+            selection::chain(&path),
             plan.hash
         );
         text

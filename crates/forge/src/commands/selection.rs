@@ -1,7 +1,9 @@
 //! What several commands need: a repository that can be used, one environment of it, its graph.
 
 use forge_core::code::Code;
-use forge_core::graph::Graph;
+use forge_core::finding::Finding;
+use forge_core::format::{Reference, Subject};
+use forge_core::graph::{Graph, NodeIx, SYSTEM_STACK};
 use forge_core::repository::{EnvironmentFiles, Repository};
 use forge_core::validate::Report;
 
@@ -18,14 +20,51 @@ pub(super) fn report(global: &Global) -> Result<Report, Failure> {
     })
 }
 
-/// The repository, if its own files can be used; says so if lint has more to say.
-pub(super) fn repository(global: &Global, output: &mut Output<'_>) -> Result<Repository, Failure> {
+/// A repository whose own files can be used, and what lint has to say about it beyond that.
+pub(super) struct Usable {
+    pub(super) repository: Repository,
+    findings: Vec<Finding>,
+}
+
+/// The repository, if its own files can be used.
+pub(super) fn repository(global: &Global) -> Result<Usable, Failure> {
     let report = report(global)?;
-    let Some(repository) = report.repository else { return Err(Failure::unusable(report.findings)) };
-    if !report.findings.is_empty() {
-        output.say(&format!("note: {} lint findings; `forge lint` shows them\n", report.findings.len()));
+    match report.repository {
+        Some(repository) => Ok(Usable { repository, findings: report.findings }),
+        None => Err(Failure::unusable(report.findings)),
     }
-    Ok(repository)
+}
+
+impl Usable {
+    /// Says that lint has more to say, once the command has done its work.
+    pub(super) fn note(&self, output: &mut Output<'_>) {
+        match self.findings.len() {
+            0 => {}
+            1 => output.say("\nnote: lint has 1 finding; `forge lint` shows it"),
+            count => output.say(&format!("\nnote: lint has {count} findings; `forge lint` shows them")),
+        }
+    }
+
+    /// Refuses a scope in which a project has no release to run.
+    pub(super) fn require_pointers(
+        &self,
+        files: &EnvironmentFiles,
+        graph: &Graph,
+        nodes: &[NodeIx],
+    ) -> Result<(), Failure> {
+        let missing = nodes.iter().filter_map(|node| match &graph.node(*node).subject {
+            Subject::Project(id) if !files.projects.contains_key(id) => Some(id),
+            _ => None,
+        });
+        let paths: Vec<String> = missing
+            .map(|id| format!("{}/apps/{}/{}/release.yaml", files.environment.path, id.repo, id.project))
+            .collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let tells = |f: &&Finding| paths.contains(&f.place.path) || f.code == Code::NodeWithoutPointer;
+        Err(Failure::unusable(self.findings.iter().filter(tells).cloned().collect()))
+    }
 }
 
 /// An environment by name.
@@ -40,6 +79,43 @@ pub(super) fn environment<'r>(repository: &'r Repository, name: &str) -> Result<
 pub(super) fn names(repository: &Repository) -> String {
     let names: Vec<&str> = repository.environments.iter().map(|files| files.environment.name.as_str()).collect();
     names.join(", ")
+}
+
+/// What a node waits for, cut to fit a line. That everything waits for Forge's own first nodes goes without saying.
+pub(super) fn waits_for(references: &[Reference], width: usize) -> String {
+    let mut text = String::new();
+    let system = |reference: &&Reference| matches!(reference, Reference::Stack(name) if name.as_str() == SYSTEM_STACK);
+    let mut told: Vec<String> = references.iter().filter(|r| !system(r)).map(Reference::to_string).collect();
+    // What a node waits for by itself says more than what its whole stack waits for.
+    told.sort_by_key(|name| name.starts_with("stack:"));
+    for (i, name) in told.iter().enumerate() {
+        let more = format!(" +{}", told.len() - i);
+        if !text.is_empty() && text.len() + 2 + name.len() + 4 > width {
+            text.push_str(&more);
+            break;
+        }
+        if i > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+    }
+    text
+}
+
+/// A chain of nodes over as many lines as it needs.
+pub(super) fn chain(nodes: &[&str]) -> String {
+    let mut text = String::from(" ");
+    let mut width = 1;
+    for (i, node) in nodes.iter().enumerate() {
+        let arrow = if i == 0 { "" } else { "→ " };
+        if width + node.len() + 4 > 98 {
+            text.push_str("\n ");
+            width = 1;
+        }
+        text.push_str(&format!(" {arrow}{node}"));
+        width += node.len() + 1 + arrow.chars().count();
+    }
+    text
 }
 
 /// The graph of an environment, or of `graph.yaml` alone.

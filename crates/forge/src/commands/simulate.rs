@@ -1,6 +1,6 @@
 //! `forge plan --simulate`: the graph on a virtual clock, watched live on a terminal, one line per event elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use forge_core::simulate::{self as simulation, Change, Event, Moment, NodeState,
 use serde_json::json;
 
 use super::plan::{Format, documents};
+use super::selection;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Paint};
@@ -70,7 +71,7 @@ pub(super) fn run(
 fn subjects(environment: &forge_core::name::EnvironmentName, graph: &Graph, nodes: &[NodeIx]) -> Vec<Subject> {
     let mut ordered: Vec<(usize, NodeIx)> = nodes.iter().map(|node| (graph.wave(*node), *node)).collect();
     ordered.sort_unstable();
-    let mut rank = std::collections::BTreeMap::new();
+    let mut rank = BTreeMap::new();
     for (i, (_, node)) in ordered.iter().enumerate() {
         rank.insert(*node, i);
     }
@@ -105,13 +106,30 @@ fn clock(moment: Moment) -> String {
 
 /// One line per event that changes what may start.
 fn lines(subjects: &[Subject], events: &[Event], output: &Output<'_>) -> String {
+    let blocked: BTreeMap<usize, usize> = events
+        .iter()
+        .filter_map(|event| match event.change {
+            Change::Blocked(by) => Some((event.node, by)),
+            _ => None,
+        })
+        .collect();
+    // What is blocked by something that is blocked itself is blocked by what failed.
+    let culprit = |mut node: usize| {
+        while let Some(by) = blocked.get(&node) {
+            node = *by;
+        }
+        node
+    };
     let mut text = String::new();
     for event in events {
         let (word, detail) = match &event.change {
             Change::Started => (output.paint(Paint::Dim, "start  "), String::new()),
             Change::Proven => (output.paint(Paint::Good, "proven "), String::new()),
             Change::Failed(why) => (output.paint(Paint::Bad, "FAILED "), format!("  {why}")),
-            Change::Blocked(by) => (output.paint(Paint::Busy, "blocked"), format!("  by {}", name(subjects, *by))),
+            Change::Blocked(by) => {
+                let by = name(subjects, culprit(*by));
+                (output.paint(Paint::Busy, "blocked"), format!("  by {by}"))
+            }
             Change::Syncing | Change::WaitingFor(_) => continue,
         };
         let _ = writeln!(text, "{}  {word}  {}{detail}", clock(event.at), name(subjects, event.node));
@@ -234,7 +252,7 @@ fn summary(subjects: &[Subject], outcome: &Outcome, seed: u64, output: &Output<'
             percent % 100
         );
         let path: Vec<&str> = outcome.critical_path.iter().map(|node| name(subjects, *node)).collect();
-        let _ = writeln!(text, "what determined it: {}", path.join(" → "));
+        let _ = writeln!(text, "what determined it:\n{}", selection::chain(&path));
         return text;
     }
     for node in &outcome.failed {

@@ -1,0 +1,64 @@
+# The two commands: `make demo` runs the main job, `make test` runs all tests. `make help` lists the rest.
+# Set-up happens by itself, idempotently, into the user's cache directory; nothing is built twice or in a second profile.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export FORGE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/forge
+export CARGO_TARGET_DIR := $(FORGE_CACHE)/target
+export CARGO_TERM_COLOR ?= auto
+TOOLS := $(FORGE_CACHE)/tools
+FORGE := $(CARGO_TARGET_DIR)/debug/forge
+EXAMPLE := examples/platform
+SETUP := tools/setup
+
+.PHONY: help
+help: ## List what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: build
+build: ## Build everything once
+	@$(SETUP) rust
+	@cargo build --quiet --workspace --locked || cargo build --workspace --locked
+
+.PHONY: demo
+demo: build ## Show the main job on the example platform, without a cluster
+	@FORGE=$(FORGE) EXAMPLE=$(EXAMPLE) tools/demo
+
+.PHONY: check
+check: build ## Everything that needs no cluster: format, lints, licences, tests
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@tools/deny
+	@$(SETUP) crds
+	@cargo test --workspace --locked --quiet
+
+.PHONY: test
+test: check ## All tests
+
+.PHONY: bench
+bench: ## What operations cost, side by side with what people use today
+	@$(SETUP) rust kubeconform
+	@cargo build --release --locked --quiet -p forge -p forge-testkit --bin forge --bin bench
+	@$(CARGO_TARGET_DIR)/release/bench $(CARGO_TARGET_DIR)/release/forge $(TOOLS)/bin/kubeconform
+
+.PHONY: soak
+soak: ## Long random campaigns; SEED=n replays, CASES=n sets their length
+	@$(SETUP) rust
+	@tools/soak
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for SECONDS seconds (60)
+	@$(SETUP) fuzz
+	@tools/fuzz
+
+.PHONY: bless
+bless: build ## Write again what is generated: example, schemas, CLI reference, golden cases
+	@cargo run --quiet --locked -p forge-testkit --bin example -- $(EXAMPLE)
+	@UPDATE_GOLDEN=1 cargo test --workspace --locked --quiet
+
+.PHONY: clean
+clean: ## Remove what was built, not the tools
+	@rm -rf $(CARGO_TARGET_DIR)

@@ -1,0 +1,127 @@
+//! Workflows within Kubernetes' limits, whatever the shape of the graph (issue: a 1,000-node Workflow under 400 KiB).
+
+use forge_core::graph::{Graph, NodeIx, Scope};
+use forge_core::plan::{Plan, plan};
+use forge_core::render::{self, RenderError};
+use forge_core::repository::Repository;
+use forge_core::validate::{Content, tree};
+use forge_testkit::generate;
+
+fn repository(graph: &str) -> Repository {
+    let forge = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  environments: [{name: production, cluster: c, sync: manual, protected: true, approvals: 1}]\n";
+    let files = [("forge.yaml", forge), ("graph.yaml", graph)];
+    let files = files.into_iter().map(|(p, t)| (p.to_owned(), Content::Bytes(t.as_bytes().to_vec()))).collect();
+    tree(&files).repository.unwrap()
+}
+
+fn planned(repository: &Repository) -> (Graph, Vec<NodeIx>, Plan) {
+    let files = &repository.environments[0];
+    let graph = repository.environment_graph(files).graph.unwrap();
+    let (scope, nodes) = graph.scope(&Scope::Platform, None).unwrap();
+    let plan = plan(repository, files, &graph, &scope, &nodes);
+    (graph, nodes, plan)
+}
+
+fn size(graph: &str) -> usize {
+    let repository = repository(graph);
+    let (graph, nodes, plan) = planned(&repository);
+    render::workflow(&plan, &graph, &nodes).unwrap().to_string().len()
+}
+
+const LIMIT: usize = 400 << 10;
+
+#[test]
+fn a_thousand_nodes_and_three_thousand_edges_fit() {
+    let bytes = size(&generate::graph_yaml(1000, 3000, 7));
+    assert!(bytes < LIMIT, "{bytes}");
+}
+
+#[test]
+fn a_thousand_nodes_with_the_longest_names_and_ten_edges_each_fit() {
+    let name = |n: usize| format!("repository-{n:04}-{}/project-{n:04}-{}", "x".repeat(8), "y".repeat(12));
+    let mut text = String::from(
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n    - name: s\n      apps:\n",
+    );
+    let mut random = generate::Random::new(3);
+    for n in 0..1000 {
+        let wave = n / 50;
+        let on: std::collections::BTreeSet<usize> =
+            (0..if wave == 0 { 0 } else { 10 }).map(|_| (wave - 1) * 50 + random.below(50)).collect();
+        let on: Vec<String> = on.into_iter().map(name).collect();
+        text.push_str(&format!("        - project: {}\n          dependsOn: [{}]\n", name(n), on.join(", ")));
+    }
+    let bytes = size(&text);
+    assert!(bytes < LIMIT, "{bytes}");
+}
+
+#[test]
+fn stacks_of_a_hundred_that_wait_for_each_other_fit_because_they_join() {
+    let mut text =
+        String::from("apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n");
+    for s in 0..10 {
+        let on = if s == 0 { String::new() } else { format!("\"stack:s{}\"", s - 1) };
+        text.push_str(&format!("    - name: s{s}\n      dependsOn: [{on}]\n      apps:\n"));
+        for n in 0..100 {
+            text.push_str(&format!("        - project: repo{s}/project{n}\n"));
+        }
+    }
+    // 90,000 edges if they were written out.
+    let repository = repository(&text);
+    let (graph, nodes, plan) = planned(&repository);
+    let reduced = graph.reduced(&nodes);
+    assert!(reduced.edges() <= 2 * 1000, "{}", reduced.edges());
+    let workflow = render::workflow(&plan, &graph, &nodes).unwrap().to_string();
+    assert!(workflow.len() < LIMIT, "{}", workflow.len());
+    assert!(workflow.contains("\"stack:s0\""));
+}
+
+#[test]
+fn a_small_stack_does_not_cost_a_join() {
+    let text = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n    - {name: a, apps: [{project: a/x}, {project: a/y}]}\n    - {name: b, dependsOn: [\"stack:a\"], apps: [{project: b/x}, {project: b/y}]}\n";
+    let repository = repository(text);
+    let (graph, nodes, plan) = planned(&repository);
+    let workflow = render::workflow(&plan, &graph, &nodes).unwrap();
+    let tasks = workflow["spec"]["templates"][0]["dag"]["tasks"].as_array().unwrap();
+    let shape: Vec<(String, Vec<String>)> = tasks
+        .iter()
+        .map(|t| {
+            let before =
+                t["dependencies"].as_array().map(|d| d.iter().map(|d| d.as_str().unwrap().to_owned()).collect());
+            (t["name"].as_str().unwrap().to_owned(), before.unwrap_or_default())
+        })
+        .collect();
+    let both = || vec!["a-x".to_owned(), "a-y".to_owned()];
+    assert_eq!(shape, [("a-x".into(), vec![]), ("a-y".into(), vec![]), ("b-x".into(), both()), ("b-y".into(), both())]);
+}
+
+#[test]
+fn a_graph_that_cannot_fit_is_refused_with_its_size_and_at_once() {
+    let repository = repository(&generate::graph_yaml(10_000, 30_000, 1));
+    let (graph, nodes, plan) = planned(&repository);
+    let error = render::workflow(&plan, &graph, &nodes).unwrap_err();
+    assert!(matches!(error, RenderError::TooLarge { nodes: 10_000, .. }), "{error}");
+}
+
+#[test]
+fn names_that_become_one_task_name_are_told_apart() {
+    let text = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n    - {name: a, apps: [{application: ns/a.b}, {application: ns/a-b}]}\n";
+    let repository = repository(text);
+    let (graph, nodes, plan) = planned(&repository);
+    let workflow = render::workflow(&plan, &graph, &nodes).unwrap();
+    let tasks = workflow["spec"]["templates"][0]["dag"]["tasks"].as_array().unwrap();
+    let names: std::collections::BTreeSet<&str> = tasks.iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn the_pieces_of_a_plan_put_together_are_the_plan() {
+    let repository = repository(&generate::graph_yaml(3000, 9000, 5));
+    let (_, _, plan) = planned(&repository);
+    let maps = render::plan_config_maps(&plan);
+    assert!(maps.len() > 1);
+    let text: String = maps.iter().map(|map| map["data"]["plan.json"].as_str().unwrap()).collect();
+    assert_eq!(text, serde_json::to_string(&plan).unwrap());
+    for map in &maps {
+        assert!(map.to_string().len() < 600 << 10);
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line as users see it: transcripts in `tests/cli/`, each in a folder of its own, commands one after the
+//! other. Exit code, stdout and stderr are compared to the letter. `make bless` writes them again.
+//!
+//! A line that starts with `$ ` runs something: `forge …`, or one of the few words of a shell that [`builtin`] knows.
+//! Below it stand `? code` if it is not 0, then stdout with `> ` and stderr with `! ` before each line.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn transcripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut wrong = Vec::new();
+    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let expected = fs::read_to_string(&file).unwrap();
+        let actual = replay(&expected);
+        if update {
+            fs::write(&file, actual).unwrap();
+        } else if actual != expected {
+            let first = actual.lines().zip(expected.lines()).position(|(a, b)| a != b).unwrap_or(0);
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            let around = |text: &str| text.lines().skip(first.saturating_sub(2)).take(6).collect::<Vec<_>>().join("\n");
+            wrong.push(format!("{name}:{}\nexpected\n{}\nactual\n{}", first + 1, around(&expected), around(&actual)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n\n`make bless` writes them again; read the diff", wrong.join("\n\n"));
+}
+
+/// Runs the commands of a transcript and writes down what they do.
+fn replay(transcript: &str) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let mut out = String::new();
+    let mut lines = transcript.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.is_empty() || line.starts_with("# ") {
+            let _ = writeln!(out, "{line}");
+            continue;
+        }
+        let Some(command) = line.strip_prefix("$ ") else { continue };
+        let _ = writeln!(out, "{line}");
+        // `$ write PATH` takes the lines below it that start with `| `.
+        let mut input = String::new();
+        while let Some(text) = lines.next_if(|line| line.starts_with('|')) {
+            let _ = writeln!(out, "{text}");
+            let _ = writeln!(input, "{}", text.strip_prefix("| ").unwrap_or(""));
+        }
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if words[0] == "forge" {
+            let (code, stdout, stderr) = forge(&work, &words[1..]);
+            if code != 0 {
+                let _ = writeln!(out, "? {code}");
+            }
+            for text in stdout.lines() {
+                let _ = writeln!(out, "> {text}");
+            }
+            for text in stderr.lines() {
+                let _ = writeln!(out, "! {text}");
+            }
+        } else {
+            builtin(&work, &words, &input);
+        }
+    }
+    out
+}
+
+fn forge(work: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_forge"))
+        .args(arguments)
+        .current_dir(work)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", work)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(work.to_str().unwrap(), "WORK");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn builtin(work: &Path, words: &[&str], input: &str) {
+    let path = |n: usize| work.join(words[n]);
+    match words {
+        ["write", _] => {
+            fs::create_dir_all(path(1).parent().unwrap()).unwrap();
+            fs::write(path(1), input).unwrap();
+        }
+        ["append", _] => {
+            let before = fs::read_to_string(path(1)).unwrap();
+            fs::write(path(1), before + input).unwrap();
+        }
+        ["replace", _, from, to] => {
+            let before = fs::read_to_string(path(1)).unwrap();
+            assert!(before.contains(from), "{words:?}");
+            fs::write(path(1), before.replace(from, to)).unwrap();
+        }
+        ["remove", _] => fs::remove_dir_all(path(1)).or_else(|_| fs::remove_file(path(1))).unwrap(),
+        ["git", arguments @ ..] => {
+            let status =
+                Command::new("git").args(arguments).current_dir(work).env("HOME", work).output().unwrap().status;
+            assert!(status.success(), "{words:?}");
+        }
+        _ => panic!("unknown command {words:?}"),
+    }
+}

@@ -1,0 +1,97 @@
+//! What Forge writes and would submit, against the real CRDs of Argo CD, Argo Workflows and Crossplane, as an API server
+//! would judge it (`forge-testkit` reads the CRDs from the modules that the sandbox is built from).
+
+use std::path::Path;
+use std::process::Command;
+
+use forge_core::yaml::{Dialect, Limits, read};
+use forge_testkit::crd::Crds;
+use serde_json::Value;
+
+fn forge(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forge")).arg("-C").arg(folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let stream = read(text, Dialect::Kubernetes, Limits::FILE);
+    assert!(stream.problems.is_empty(), "{:?}", stream.problems);
+    stream.documents.iter().map(|document| document.to_json()).collect()
+}
+
+/// Validates every object of a kind that the CRDs know; gives how many there were.
+fn validate(crds: &Crds, from: &str, objects: &[Value]) -> usize {
+    let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let known = objects.iter().filter(|object| crds.knows(&text(object, "apiVersion"), &text(object, "kind")));
+    let mut count = 0;
+    for object in known {
+        count += 1;
+        let problems = crds.validate(object);
+        assert!(problems.is_empty(), "{from}: {} {}: {problems:#?}", object["kind"], object["metadata"]["name"]);
+    }
+    count
+}
+
+/// The Argo CD and Crossplane files of a repository.
+fn repository_objects(folder: &Path) -> Vec<(String, Vec<Value>)> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') {
+                open.push(path);
+            } else if name == "app.yaml" || name == "env.yaml" {
+                found.push((path.display().to_string(), documents(&std::fs::read_to_string(&path).unwrap())));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_scaffold_is_valid_for_the_real_crds() {
+    let crds = Crds::load().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = ["--url", "https://git.example.com/platform.git", "--registry", "registry.example.com/releases"];
+    let init = [&["init", "--with", "crossplane,self-managed-argocd"][..], &url[..]].concat();
+    forge(folder.path(), &init);
+    forge(
+        folder.path(),
+        &["env", "add", "qa", "--cluster", "in-cluster", "--namespace-prefix", "qa-", "--sync", "ordered"],
+    );
+    forge(folder.path(), &["lint"]);
+    let mut count = 0;
+    for (path, objects) in repository_objects(folder.path()) {
+        let valid = validate(&crds, &path, &objects);
+        assert_eq!(valid, objects.len(), "{path} has objects without a schema");
+        count += valid;
+    }
+    // Root: 2 AppProjects, 1 set, 2 charts; 5 environments with 3 objects each, clusters, 5 EnvironmentConfigs.
+    assert_eq!(count, 5 + 15 + 1 + 5);
+}
+
+#[test]
+fn the_objects_of_every_plan_of_the_example_are_valid_for_the_real_crds() {
+    let crds = Crds::load().unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/platform");
+    for environment in ["platform", "dev", "staging", "production"] {
+        let text = forge(&example, &["plan", "--offline", "-e", environment, "--show", "objects"]);
+        let objects = documents(&text);
+        let maps = objects.iter().filter(|object| object["kind"] == "ConfigMap").count();
+        let valid = validate(&crds, environment, &objects);
+        assert_eq!(valid + maps, objects.len());
+        for kind in ["Application", "AppProject", "ClusterWorkflowTemplate", "Workflow"] {
+            assert!(objects.iter().any(|object| object["kind"] == kind), "{environment}: no {kind}");
+        }
+        // YAML and JSON say the same.
+        let json: Value = serde_json::from_str(&forge(
+            &example,
+            &["plan", "--offline", "-e", environment, "--show", "objects", "-o", "json"],
+        ))
+        .unwrap();
+        assert_eq!(json["items"], Value::Array(objects));
+    }
+}

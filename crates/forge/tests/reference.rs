@@ -1,0 +1,69 @@
+//! What is generated and checked in: JSON Schemas, the CLI reference, the index of errors. `make bless` writes it again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forge_core::code::Code;
+use forge_core::format::{KINDS, schema};
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn compare(path: &Path, expected: &str) {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, expected).unwrap();
+    }
+    let found = fs::read_to_string(path).unwrap_or_default();
+    assert!(found == expected, "{} is not what the code says; `make bless` writes it again", path.display());
+}
+
+fn names(folder: &Path) -> BTreeSet<String> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn the_schemas_are_those_of_the_types() {
+    let folder = docs().join("reference/schemas");
+    for kind in KINDS {
+        compare(&folder.join(format!("{kind}.json")), &format!("{:#}\n", schema(kind).unwrap().as_value()));
+    }
+    assert_eq!(names(&folder), KINDS.iter().map(|kind| format!("{kind}.json")).collect());
+}
+
+#[test]
+fn the_cli_reference_is_what_help_says() {
+    let mut page = String::from(
+        "# Command line\n\nGenerated from `forge --help`; `make bless` writes it again.\n\nExit codes: 0 done, 1 findings or failure, 3 invalid arguments, configuration or input.\nData goes to stdout, everything else to stderr.\n",
+    );
+    let mut root = forge::cli::command().term_width(100);
+    root.build();
+    section(&mut page, &mut root, "forge");
+    compare(&docs().join("reference/cli.md"), &page);
+}
+
+fn section(page: &mut String, command: &mut clap::Command, path: &str) {
+    let help = command.clone().color(clap::ColorChoice::Never).render_long_help();
+    let _ = write!(page, "\n## `{path}`\n\n```text\n{}\n```\n", help.to_string().trim_end());
+    let children: Vec<String> = command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
+    for name in children.iter().filter(|name| *name != "help") {
+        if let Some(child) = command.find_subcommand_mut(name) {
+            section(page, child, &format!("{path} {name}"));
+        }
+    }
+}
+
+#[test]
+fn every_code_has_a_page_and_every_page_a_code() {
+    let pages: BTreeSet<String> =
+        names(&docs().join("errors")).into_iter().filter(|name| name != "README.md").collect();
+    assert_eq!(pages, Code::ALL.iter().map(|code| format!("{code}.md")).collect());
+    let index = fs::read_to_string(docs().join("errors/README.md")).unwrap();
+    for code in Code::ALL {
+        assert!(index.contains(&format!("[{code}]({code}.md)")), "{code} is not in docs/errors/README.md");
+        assert!(index.contains(code.title()), "the title of {code} is not in docs/errors/README.md");
+    }
+}
