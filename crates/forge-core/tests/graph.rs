@@ -1,6 +1,8 @@
 //! The graph against a naive model: stacks expanded to every pair of applications, closures by repeated passes. And
 //! INV-9: whatever the order of files, stacks, applications and dependencies, the same bytes come out.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

@@ -4,6 +4,8 @@
 //! A line that starts with `$ ` runs something: `forge …`, or one of the few words of a shell that [`builtin`] knows.
 //! Below it stand `? code` if it is not 0, then stdout with `> ` and stderr with `! ` before each line.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,12 @@
 //! What Forge writes and would submit, against the real CRDs of Argo CD, Argo Workflows and Crossplane, as an API server
 //! would judge it (`forge-testkit` reads the CRDs from the modules that the sandbox is built from).
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::process::Command;
 
-use forge_core::yaml::{Dialect, Limits, read};
+use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::crd::Crds;
 use serde_json::Value;
 
@@ -17,7 +19,7 @@ fn forge(folder: &Path, arguments: &[&str]) -> String {
 fn documents(text: &str) -> Vec<Value> {
     let stream = read(text, Dialect::Kubernetes, Limits::FILE);
     assert!(stream.problems.is_empty(), "{:?}", stream.problems);
-    stream.documents.iter().map(|document| document.to_json()).collect()
+    stream.documents.iter().map(Node::to_json).collect()
 }
 
 /// Validates every object of a kind that the CRDs know; gives how many there were.

@@ -1,5 +1,7 @@
 //! What is generated and checked in: JSON Schemas, the CLI reference, the index of errors. `make bless` writes it again.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -66,4 +68,17 @@ fn every_code_has_a_page_and_every_page_a_code() {
         assert!(index.contains(&format!("[{code}]({code}.md)")), "{code} is not in docs/errors/README.md");
         assert!(index.contains(code.title()), "the title of {code} is not in docs/errors/README.md");
     }
+}
+
+#[test]
+fn the_picture_in_the_readme_is_the_example() {
+    let example = docs().join("../examples/platform");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_forge"))
+        .arg("-C")
+        .arg(example)
+        .args(["graph", "--environment", "dev", "--output", "svg"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    compare(&docs().join("reference/example.svg"), &String::from_utf8(output.stdout).unwrap());
 }

@@ -54,12 +54,16 @@ pub(super) fn resolve<'s>(scalar: &'s Scalar<'_>, dialect: Dialect) -> Resolved<
         _ => {}
     }
     if dialect == Dialect::Kubernetes {
-        // sigs.k8s.io/yaml reads the booleans of YAML 1.1, except the single letters.
+        // sigs.k8s.io/yaml reads the booleans of YAML 1.1 (tests/kubernetes_scalars.tsv is what kubectl said).
         match text {
-            "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Resolved::Bool(true),
-            "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Resolved::Bool(false),
+            "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Resolved::Bool(true),
+            "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Resolved::Bool(false),
             _ => {}
         }
+    }
+    if dialect == Dialect::Kubernetes && text.contains('_') && text.starts_with(|c: char| c.is_ascii_digit()) {
+        // `1_000` is a number there.
+        return number(&text.replace('_', ""), dialect).unwrap_or(Resolved::Text(text));
     }
     number(text, dialect).unwrap_or(Resolved::Text(text))
 }
@@ -80,6 +84,9 @@ fn number<'s>(text: &str, dialect: Dialect) -> Option<Resolved<'s>> {
     if let Some(octal) = digits.strip_prefix("0o") {
         return based(octal, 8);
     }
+    if let (Dialect::Kubernetes, Some(binary)) = (dialect, digits.strip_prefix("0b")) {
+        return based(binary, 2);
+    }
     if dialect == Dialect::Kubernetes
         && digits.len() > 1
         && digits.starts_with('0')
@@ -96,4 +103,29 @@ fn number<'s>(text: &str, dialect: Dialect) -> Option<Resolved<'s>> {
     let float = digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'))
         && digits.bytes().any(|b| b.is_ascii_digit());
     float.then(|| text.parse::<f64>().ok().filter(|n| n.is_finite()).map(Resolved::Float)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::yaml::{Dialect, Limits, read};
+
+    #[test]
+    fn files_of_others_are_read_as_kubectl_reads_them() {
+        for line in include_str!("../../tests/kubernetes_scalars.tsv").lines() {
+            let (written, meant) = line.split_once('\t').unwrap();
+            let stream = read(written, Dialect::Kubernetes, Limits::FILE);
+            let found = stream.documents.first().map_or(serde_json::Value::Null, |document| document.to_json());
+            let meant: serde_json::Value = serde_json::from_str(meant).unwrap();
+            let same = found == meant || found.as_f64().zip(meant.as_f64()).is_some_and(|(a, b)| a == b);
+            assert!(same, "`{written}` is {found}, kubectl says {meant}");
+        }
+    }
+
+    #[test]
+    fn our_own_files_know_two_booleans() {
+        for text in ["yes", "on", "y", "1_000", "0b11"] {
+            let stream = read(text, Dialect::Strict, Limits::FILE);
+            assert_eq!(stream.documents[0].kind(), "a text", "{text}");
+        }
+    }
 }

@@ -1,0 +1,218 @@
+//! The JSON Schemas and the decoders say the same about every file of the golden cases and of the example: what an editor
+//! accepts lint accepts, and what lint calls malformed an editor marks. Rules that no schema can express (a zone that
+//! does not exist, a field that another one forbids) are lint's alone and are listed here.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forge_core::format::{
+    ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, KINDS, ReleasePointer, schema,
+};
+use forge_core::yaml::{Decoder, Dialect, Limits, Node, read};
+
+fn decode(kind: &str, node: &Node<'_>) -> Vec<String> {
+    let mut decoder = Decoder::new("file.yaml");
+    match kind {
+        "ReleasePointer" => drop(ReleasePointer::decode(&mut decoder, node)),
+        "EnvironmentConfig" => drop(EnvironmentConfig::decode(&mut decoder, node)),
+        "Cluster" | "PlatformCluster" => drop(ClusterFile::decode(&mut decoder, node)),
+        "Forge" => drop(Installation::decode(&mut decoder, node)),
+        "DependencyGraph" => drop(DependencyGraph::decode(&mut decoder, node)),
+        "GraphOverride" => drop(GraphOverride::decode(&mut decoder, node)),
+        _ => panic!("{kind}"),
+    }
+    decoder.into_findings().into_iter().map(|finding| format!("{} {}", finding.code, finding.message)).collect()
+}
+
+/// What lint knows and a schema cannot.
+fn beyond_a_schema(finding: &str) -> bool {
+    [
+        "exactly one of",
+        "IANA time zone",
+        "longer than 0s",
+        "is longer than a year",
+        "not a CEL expression",
+        "provider `aws` needs",
+        "provider `vcluster` has no",
+        "below minSize",
+        "white space",
+        "path must be a folder",
+        "namespacePrefix must be",
+        "must not be empty",
+        "FORGE-G008",
+        "characters; at most 63",
+    ]
+    .iter()
+    .any(|known| finding.contains(known))
+}
+
+/// Small valid files, one per kind, and edits that break them.
+const CASES: &[(&str, &str, &[(&str, &str)])] = &[
+    (
+        "ReleasePointer",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: ReleasePointer\nmetadata: {name: b, labels: {a: b}}\nspec:\n  release: \"0123456789abcdef0123456789abcdef01234567\"\n  digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n",
+        &[
+            ("kind: ReleasePointer", "kind: Releasepointer"),
+            ("v1alpha1", "v1"),
+            ("  digest:", "  dgest:"),
+            ("01234567\"", "0123456\""),
+            ("sha256:", "sha512:"),
+            ("sha256:", ""),
+            ("{name: b", "{nam: b"),
+            ("spec:", "status: {}\nspec:"),
+            ("release: \"0123456789abcdef0123456789abcdef01234567\"", "release: [x]"),
+        ],
+    ),
+    (
+        "EnvironmentConfig",
+        "apiVersion: apiextensions.crossplane.io/v1beta1\nkind: EnvironmentConfig\nmetadata: {name: dev}\ndata: {a: [1, {b: null}]}\n",
+        &[
+            ("v1beta1", "v1alpha1"),
+            ("data: {a: [1, {b: null}]}", "data: [a]"),
+            ("kind: E", "kind: X"),
+            ("data:", "spec:"),
+        ],
+    ),
+    (
+        "Cluster",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Cluster\nmetadata: {name: dev}\nspec:\n  provider: aws\n  region: eu\n  nodeGroups: [{name: a, instanceType: t, minSize: 1, maxSize: 3}]\n",
+        &[
+            ("provider: aws", "provider: gcp"),
+            ("minSize: 1", "minSize: one"),
+            ("minSize: 1", "minSize: -1"),
+            ("maxSize: 3", "maxSize: 100000"),
+            ("instanceType: t, ", ""),
+            ("region: eu", "zone: eu"),
+            ("region: eu", "region: 7"),
+        ],
+    ),
+    (
+        "PlatformCluster",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: PlatformCluster\nmetadata: {name: platform}\nspec: {}\n",
+        &[("spec: {}", "spec: {provider: aws}"), ("metadata", "meta")],
+    ),
+    (
+        "Forge",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  registry: r.example.com/x\n  repository: {url: https://git.example.com/p.git, branch: main}\n  argo: {cd: install, workflows: existing, events: none, namespace: argocd}\n  environments:\n    - name: dev\n      path: a/b\n      cluster: in-cluster\n      namespacePrefix: dev-\n      sync: ordered\n      protected: true\n      approvals: 2\n      adoption: shadow\n      windows: [{allow: \"Mon-Thu 09:00-16:00 Europe/Berlin\"}, {deny: \"Sat,Sun 00:00-24:00 UTC\"}]\n      soak: 24h\n",
+        &[
+            ("cd: install", "cd: none"),
+            ("events: none", "events: never"),
+            ("sync: ordered", "sync: sometimes"),
+            ("protected: true", "protected: yes"),
+            ("approvals: 2", "approvals: 200"),
+            ("approvals: 2", "approvals: two"),
+            ("adoption: shadow", "adoption: full"),
+            ("soak: 24h", "soak: 1 day"),
+            ("soak: 24h", "sock: 24h"),
+            ("{allow: \"Mon-Thu 09:00-16:00 Europe/Berlin\"}", "{allow: always}"),
+            ("{allow: ", "{permit: "),
+            ("name: dev", "name: Dev"),
+            ("    - name: dev\n      path: a/b\n", "    - path: a/b\n"),
+            ("namespace: argocd", "namespace: Argo_CD"),
+            ("{url: https://git.example.com/p.git, branch: main}", "{branch: main}"),
+        ],
+    ),
+    (
+        "DependencyGraph",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  defaults: {timeouts: {sync: 5m, health: 10m}, retry: {limit: 3, backoff: 5s, factor: 2, max: 2m}}\n  timeout: 2h\n  stacks:\n    - name: s\n      layer: 1\n      dependsOn: [\"stack:t\", a/b]\n      apps:\n        - project: r/p\n          dependsOn: [ns/name.x]\n          requires: [{apiVersion: v1, kind: Namespace, name: x}]\n          health: [{apiVersion: v1, kind: Pod, namespace: n, name: x, expr: \"object.status.phase == 'Running'\"}]\n          timeouts: {health: 1h30m}\n          retry: {limit: 0}\n        - application: argocd/legacy\n",
+        &[
+            ("sync: 5m", "sync: 5"),
+            ("limit: 3", "limit: many"),
+            ("limit: 3", "limit: 300"),
+            ("factor: 2", "factor: 0"),
+            ("layer: 1", "layer: one"),
+            ("\"stack:t\"", "\"stack:T\""),
+            ("a/b]", "a-b]"),
+            ("project: r/p", "project: r/p/q"),
+            ("project: r/p", "project: p"),
+            ("application: argocd/legacy", "application: legacy"),
+            ("requires: [{apiVersion: v1, kind: Namespace, name: x}]", "requires: [{kind: Namespace, name: x}]"),
+            ("name: x, expr", "name: x, expression"),
+            ("timeouts: {health: 1h30m}", "timeouts: {helth: 1h30m}"),
+            ("stacks:", "stack:"),
+            ("- name: s\n      layer", "- layer"),
+        ],
+    ),
+    (
+        "GraphOverride",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: GraphOverride\nspec:\n  only: [\"stack:s\"]\n  without: [a/b]\n  timeout: 1h\n  defaults: {retry: {limit: 1}}\n  apps: [{project: r/p, dependsOn: {add: [c/d], remove: [e/f]}, timeouts: {sync: 1m}}]\n",
+        &[
+            ("only:", "just:"),
+            ("{add: [c/d], remove: [e/f]}", "[c/d]"),
+            ("timeout: 1h", "timeout: soon"),
+            ("a/b", "A/b"),
+        ],
+    ),
+];
+
+#[test]
+fn schema_and_decoder_agree_on_every_case() {
+    let validators: BTreeMap<&str, jsonschema::Validator> = KINDS
+        .iter()
+        .map(|kind| (*kind, jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap()))
+        .collect();
+    let check = |kind: &str, text: &str, valid: bool| {
+        let stream = read(text, Dialect::Strict, Limits::FILE);
+        assert!(stream.problems.is_empty(), "{text}\n{:?}", stream.problems);
+        let node = &stream.documents[0];
+        let findings = decode(kind, node);
+        let strict = strict_json(node);
+        let errors: Vec<String> = validators[kind].iter_errors(&strict).map(|error| error.to_string()).collect();
+        assert_eq!(findings.is_empty(), valid, "decoder, {kind}:\n{text}\n{findings:?}");
+        let shared = findings.iter().filter(|finding| !beyond_a_schema(finding)).count();
+        assert_eq!(errors.is_empty(), shared == 0, "schema, {kind}:\n{text}\n{errors:?}\n{findings:?}");
+    };
+    let mut kinds = Vec::new();
+    for (kind, good, edits) in CASES {
+        kinds.push(*kind);
+        check(kind, good, true);
+        for (from, to) in *edits {
+            assert!(good.contains(from), "{kind}: {from}");
+            check(kind, &good.replacen(from, to, 1), false);
+        }
+    }
+    kinds.sort_unstable();
+    assert_eq!(kinds, KINDS);
+}
+
+/// JSON with the booleans of our own dialect.
+fn strict_json(node: &Node<'_>) -> serde_json::Value {
+    match (node.items(), node.entries(), node.resolve(Dialect::Strict)) {
+        (Some(items), _, _) => items.iter().map(strict_json).collect(),
+        (_, Some(entries), _) => {
+            serde_json::Value::Object(entries.iter().map(|(k, v)| (k.text.to_string(), strict_json(v))).collect())
+        }
+        (_, _, resolved) => resolved.map_or(serde_json::Value::Null, |resolved| resolved.to_json()),
+    }
+}
+
+#[test]
+fn every_file_of_the_example_fits_the_schema_that_it_names() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/platform");
+    let mut open = vec![root.clone()];
+    let mut checked = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let Some(named) = text.strip_prefix("# yaml-language-server: $schema=").and_then(|t| t.lines().next())
+            else {
+                continue;
+            };
+            let schema =
+                std::fs::read_to_string(folder.join(named)).unwrap_or_else(|e| panic!("{path:?}: {named}: {e}"));
+            let validator = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
+            let stream = read(&text, Dialect::Strict, Limits::FILE);
+            let value = strict_json(&stream.documents[0]);
+            assert!(validator.is_valid(&value), "{path:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 150, "{checked}");
+}
