@@ -48,8 +48,10 @@ fn beyond_a_schema(finding: &str) -> bool {
     .any(|known| finding.contains(known))
 }
 
-/// Small valid files, one per kind, and edits that break them.
-const CASES: &[(&str, &str, &[(&str, &str)])] = &[
+/// A kind, a small valid file of it, and edits (from, to) that break it.
+type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const CASES: &[Case] = &[
     (
         "ReleasePointer",
         "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: ReleasePointer\nmetadata: {name: b, labels: {a: b}}\nspec:\n  release: \"0123456789abcdef0123456789abcdef01234567\"\n  digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n",
