@@ -114,7 +114,7 @@ mod tests {
         for line in include_str!("../../tests/kubernetes_scalars.tsv").lines() {
             let (written, meant) = line.split_once('\t').unwrap();
             let stream = read(written, Dialect::Kubernetes, Limits::FILE);
-            let found = stream.documents.first().map_or(serde_json::Value::Null, |document| document.to_json());
+            let found = stream.documents.first().map_or(serde_json::Value::Null, crate::yaml::Node::to_json);
             let meant: serde_json::Value = serde_json::from_str(meant).unwrap();
             let same = found == meant || found.as_f64().zip(meant.as_f64()).is_some_and(|(a, b)| a == b);
             assert!(same, "`{written}` is {found}, kubectl says {meant}");
