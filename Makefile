@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 export FORGE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/forge
 export CARGO_TARGET_DIR := $(FORGE_CACHE)/target
 export CARGO_TERM_COLOR ?= auto
+# The slice of random cases that tests run is the same everywhere; `make soak` takes others.
+test check: export PROPTEST_RNG_SEED ?= 20260101
 TOOLS := $(FORGE_CACHE)/tools
 FORGE := $(CARGO_TARGET_DIR)/debug/forge
 EXAMPLE := examples/platform
@@ -21,7 +23,7 @@ help: ## List what there is
 .PHONY: build
 build: ## Build everything once
 	@$(SETUP) rust
-	@cargo build --quiet --workspace --locked || cargo build --workspace --locked
+	@cargo build --workspace --all-targets --locked
 
 .PHONY: demo
 demo: build ## Show the main job on the example platform, without a cluster
@@ -30,7 +32,7 @@ demo: build ## Show the main job on the example platform, without a cluster
 .PHONY: check
 check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@tools/deny
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet
@@ -41,7 +43,7 @@ test: check ## All tests
 .PHONY: bench
 bench: ## What operations cost, side by side with what people use today
 	@$(SETUP) rust kubeconform
-	@cargo build --release --locked --quiet -p forge -p forge-testkit --bin forge --bin bench
+	@cargo build --release --locked -p forge -p forge-testkit --bin forge --bin bench
 	@$(CARGO_TARGET_DIR)/release/bench $(CARGO_TARGET_DIR)/release/forge $(TOOLS)/bin/kubeconform
 
 .PHONY: soak
@@ -50,7 +52,7 @@ soak: ## Long random campaigns; SEED=n replays, CASES=n sets their length
 	@tools/soak
 
 .PHONY: fuzz
-fuzz: ## Every fuzz target for SECONDS seconds (60)
+fuzz: ## Every fuzz target for SECONDS_EACH seconds (60)
 	@$(SETUP) fuzz
 	@tools/fuzz
 

@@ -310,7 +310,7 @@ fn anything() -> impl Strategy<Value = (Wanted, Observed, Timestamp)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(2000)))]
 
     #[test]
     fn breaking_any_one_condition_undoes_the_proof((wanted, observed, now) in proven()) {

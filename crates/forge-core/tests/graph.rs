@@ -174,7 +174,7 @@ fn names(set: &BTreeSet<usize>) -> BTreeSet<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(400)))]
 
     #[test]
     fn closures_order_waves_and_teardown_agree_with_the_naive_model(model in models(true)) {
@@ -320,7 +320,7 @@ fn permutation(state: &mut u64, n: usize) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20))]
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(2000) / 100))]
 
     #[test]
     fn two_hundred_shuffles_of_the_input_give_the_same_bytes(model in models(true), seed in any::<u64>()) {

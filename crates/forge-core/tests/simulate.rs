@@ -66,7 +66,7 @@ fn dependents(subjects: &[Subject], failed: &BTreeSet<usize>) -> BTreeSet<usize>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(300)))]
 
     #[test]
     fn a_node_starts_only_after_all_its_predecessors_are_proven(

@@ -3,3 +3,8 @@
 pub mod crd;
 pub mod example;
 pub mod generate;
+
+/// How many cases a property gets: a short slice in `make test`, `FORGE_SOAK` of them in `make soak`.
+pub fn cases(slice: u32) -> u32 {
+    std::env::var("FORGE_SOAK").ok().and_then(|cases| cases.parse().ok()).unwrap_or(slice)
+}
