@@ -121,6 +121,23 @@ codes! {
     Unreadable              "FORGE-Y007" User     "file that cannot be read";
 }
 
+impl Code {
+    /// True if a comment may allow it. What keeps files from being read, or the graph from being built, must be fixed:
+    /// allowed or not, nothing could be done with such a repository.
+    pub fn allowable(self) -> bool {
+        self.class() == Class::Policy
+            || matches!(
+                self,
+                Self::MissingObject
+                    | Self::LayoutMismatch
+                    | Self::PointerWithoutNode
+                    | Self::SharedPrefix
+                    | Self::UnknownEnvironment
+                    | Self::Placeholder
+            )
+    }
+}
+
 /// A text that is no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a code; codes look like `FORGE-G001`")]

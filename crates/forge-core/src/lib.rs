@@ -12,6 +12,7 @@ pub mod finding;
 pub mod format;
 pub mod gate;
 pub mod graph;
+mod lookup;
 pub mod name;
 pub mod plan;
 pub mod render;

@@ -228,8 +228,15 @@ fn structured(context: &Context, role: &Role<'_>, text: &str, hints: manifest::H
     let own = !matches!(role, Role::Foreign | Role::Illegal { .. } | Role::RootApp | Role::EnvironmentApp(_));
     let dialect = if own { Dialect::Strict } else { Dialect::Kubernetes };
     let stream = read(text, dialect, Limits::FILE);
-    out.suppressions = suppress::read(&out.path, text, &stream.comments, &mut out.findings);
-    out.findings.extend(stream.problems.iter().map(|problem| yaml_finding(&out.path, problem)));
+    if out.path.ends_with(".json") {
+        // Argo CD reads such files as JSON, which has no comments and forgives nothing.
+        out.findings.extend(json_finding(&out.path, text));
+        let told = |problem: &&Problem| problem.kind != ProblemKind::Syntax;
+        out.findings.extend(stream.problems.iter().filter(told).map(|problem| yaml_finding(&out.path, problem)));
+    } else {
+        out.suppressions = suppress::read(&out.path, text, &stream.comments, &mut out.findings);
+        out.findings.extend(stream.problems.iter().map(|problem| yaml_finding(&out.path, problem)));
+    }
     let broken = !stream.problems.is_empty();
     if own && !broken {
         own_format(context, role, &stream, out);
@@ -333,6 +340,19 @@ fn placeholder_pointer(decoder: &mut Decoder<'_>, pointer: &ReleasePointer) {
             decoder.report(Code::Placeholder, at, format!("{what} is still the placeholder that `project add` wrote"));
         }
     }
+}
+
+fn json_finding(path: &str, text: &str) -> Option<Finding> {
+    let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
+    let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).max(1);
+    let at = Position { line: small(error.line()), column: small(error.column()) };
+    let message = error.to_string();
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
+    Some(Finding::new(
+        Code::YamlSyntax,
+        Place::new(path, at),
+        format!("not valid JSON: {}", crate::name::clip(message)),
+    ))
 }
 
 fn yaml_finding(path: &str, problem: &Problem) -> Finding {

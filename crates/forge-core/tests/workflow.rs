@@ -101,7 +101,7 @@ fn a_graph_that_cannot_fit_is_refused_with_its_size_and_at_once() {
     let repository = repository(&generate::graph_yaml(10_000, 30_000, 1));
     let (graph, nodes, plan) = planned(&repository);
     let error = render::workflow(&plan, &graph, &nodes).unwrap_err();
-    assert!(matches!(error, RenderError::TooLarge { nodes: 10_000, .. }), "{error}");
+    assert!(matches!(error, RenderError::TooMany { nodes: 10_000 }), "{error}");
 }
 
 #[test]

@@ -33,8 +33,9 @@ impl Failure {
         Self::new(Code::CannotWrite, format!("failed to write {what}: {error}"))
     }
 
-    /// The repository cannot be used because of these.
-    pub(crate) fn unusable(findings: Vec<Finding>) -> Self {
+    /// The repository cannot be used because of these; what could be allowed is not the reason.
+    pub(crate) fn unusable(mut findings: Vec<Finding>) -> Self {
+        findings.retain(|finding| !finding.code.allowable());
         let count = findings.len();
         let things = if count == 1 { "1 finding keeps".to_owned() } else { format!("{count} findings keep") };
         Self { findings, ..Self::new(Code::Unusable, format!("{things} this repository from being used")) }

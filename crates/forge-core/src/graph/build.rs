@@ -7,6 +7,7 @@ use super::{Graph, Node, SYSTEM_STACK, StackNode, cycle};
 use crate::code::Code;
 use crate::finding::{Finding, Place};
 use crate::format::{App, DependencyGraph, GraphOverride, NodeOverride, Reference, Stack, Subject};
+use crate::lookup::Lookup;
 use crate::name::{ApplicationId, NodeId, StackName};
 use crate::yaml::{At, Position};
 
@@ -29,10 +30,6 @@ pub(super) struct Override<'g> {
     spec: &'g GraphOverride,
     nodes: BTreeMap<NodeId, &'g NodeOverride>,
 }
-
-/// A table that is only looked things up in, never walked where order shows (INV-9).
-#[expect(clippy::disallowed_types, reason = "no output depends on its order")]
-type Lookup<K, V> = std::collections::HashMap<K, V>;
 
 struct Builder<'g> {
     path: &'g str,

@@ -23,6 +23,12 @@ const PIECE: usize = 256 << 10;
 /// Why there is no Workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
+    /// More nodes than ever fit.
+    #[error("{nodes} nodes; one workflow holds at most {MOST_TASKS}")]
+    TooMany {
+        /// Nodes in the scope.
+        nodes: usize,
+    },
     /// It would not fit into a Kubernetes object.
     #[error(
         "the workflow of {nodes} nodes and {edges} edges has {bytes} bytes; at most {WORKFLOW_LIMIT} fit into an object"
@@ -30,9 +36,9 @@ pub enum RenderError {
     TooLarge {
         /// Nodes in the scope.
         nodes: usize,
-        /// Edges after reduction, 0 if it was not tried.
+        /// Edges after reduction.
         edges: usize,
-        /// Bytes of the object, at least.
+        /// Bytes of the object.
         bytes: usize,
     },
 }
@@ -40,7 +46,7 @@ pub enum RenderError {
 /// The Workflow of a plan.
 pub fn workflow(plan: &Plan, graph: &Graph, nodes: &[NodeIx]) -> Result<Value, RenderError> {
     if nodes.len() > MOST_TASKS {
-        return Err(RenderError::TooLarge { nodes: nodes.len(), edges: 0, bytes: nodes.len() * 200 });
+        return Err(RenderError::TooMany { nodes: nodes.len() });
     }
     let reduced = graph.reduced(nodes);
     let identities: Vec<String> = reduced

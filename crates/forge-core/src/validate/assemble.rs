@@ -7,6 +7,8 @@ use super::{Context, Facts, Inspected, Report, suppress};
 use crate::code::Code;
 use crate::finding::{Finding, Place};
 use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
+use crate::graph::{Graph, SYSTEM_STACK};
+use crate::lookup::Lookup;
 use crate::name::{MAX_NAME, ProjectId, ProjectName, RepoName};
 use crate::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
 use crate::scaffold::PLACEHOLDER;
@@ -15,8 +17,8 @@ use crate::yaml::Position;
 /// What the files of one environment say.
 #[derive(Default)]
 struct Collected {
-    /// By folder: whether there is a pointer file, and the pointer if it is a good one.
-    projects: BTreeMap<(String, String), (bool, Option<ReleasePointer>)>,
+    /// Folder (repository, project), whether this is its pointer file, and the pointer if it is a good one. Any order.
+    projects: Vec<(String, String, bool, Option<ReleasePointer>)>,
     overrides: Option<GraphOverride>,
     /// Its `graph.yaml` cannot be used, so neither can its graph.
     broken: bool,
@@ -60,22 +62,17 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             Facts::EnvironmentApp(env) => environments.entry(env).or_default().app = true,
             Facts::EnvironmentConfig(env) => environments.entry(env).or_default().config = true,
             Facts::Pointer(env, repo, project, pointer) => {
-                environments.entry(env).or_default().projects.insert((repo, project), (true, pointer));
+                environments.entry(env).or_default().projects.push((repo, project, true, pointer));
             }
             Facts::ProjectFile(env, repo, project) => {
-                environments.entry(env).or_default().projects.entry((repo, project)).or_insert((false, None));
+                environments.entry(env).or_default().projects.push((repo, project, false, None));
             }
         }
     }
     let mut repository = None;
     if let Some(installation) = &context.installation {
-        let own = installation.environments.iter().flat_map(|environment| {
-            let name = &environment.name.value;
-            let of = format!("environment `{name}` itself");
-            ["bootstrap", "config", "cluster"].map(|suffix| (format!("{name}-{suffix}"), of.clone()))
-        });
-        let applications = own.collect();
-        let mut check = Check { installation, findings, applications, namespaces: BTreeMap::new() };
+        let mut check = Check { installation, findings, applications: Lookup::new(), namespaces: Lookup::new() };
+        check.own_names();
         check.policies();
         check.placeholders();
         if root.is_some() {
@@ -126,14 +123,41 @@ struct Check<'c> {
     installation: &'c Installation,
     findings: Vec<Finding>,
     /// Every Application that the layout makes, and the path or thing it comes from.
-    applications: BTreeMap<String, String>,
+    applications: Lookup<String, String>,
     /// Every namespace by cluster, and the joined name and the path it comes from.
-    namespaces: BTreeMap<(String, String), (String, String)>,
+    namespaces: Lookup<(String, String), (String, String)>,
 }
 
 impl Check<'_> {
     fn at(&mut self, code: Code, at: Position, message: String, fix: &str) {
         self.findings.push(Finding::new(code, Place::new(INSTALLATION_FILE, at), message).with_fix(fix));
+    }
+
+    /// The Applications and AppProjects that environments have by themselves.
+    fn own_names(&mut self) {
+        let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
+        for environment in &self.installation.environments {
+            let (name, at) = (environment.name.as_str(), environment.name.at);
+            // What is listed twice is told as that.
+            if !names.insert(name) || !paths.insert(&environment.path) {
+                continue;
+            }
+            if [SYSTEM_STACK, "forge-components"].contains(&name) {
+                let message = format!("environment `{name}` gives AppProject `{name}`, which is one of Forge's own");
+                self.at(Code::NameCollision, at, message, "give the environment another name");
+            }
+            let of = format!("environment `{name}` itself");
+            // The root ApplicationSet names the bootstrap Application after the folder.
+            let folder = environment.path.rsplit('/').next().unwrap_or(name);
+            for own in [format!("{folder}-bootstrap"), format!("{name}-config"), format!("{name}-cluster")] {
+                if let Some(other) = self.applications.get(&own) {
+                    let message = format!("environment `{name}` gives Application `{own}`, as {other} does");
+                    self.at(Code::NameCollision, at, message, "give one of them another folder or name");
+                } else {
+                    self.applications.insert(own, of.clone());
+                }
+            }
+        }
     }
 
     fn policies(&mut self) {
@@ -187,7 +211,10 @@ impl Check<'_> {
     fn placeholders(&mut self) {
         let registry = self.installation.registry.as_ref().map(|registry| ("registry", registry));
         let all = [("repository.url", &self.installation.repository.url)].into_iter().chain(registry);
-        let left: Vec<_> = all.filter(|(_, text)| text.contains(PLACEHOLDER)).map(|(what, t)| (what, t.at)).collect();
+        let left: Vec<_> = all
+            .filter(|(_, text)| text.contains(PLACEHOLDER) || text.contains(".example.invalid"))
+            .map(|(what, t)| (what, t.at))
+            .collect();
         for (what, at) in left {
             let message = format!("{what} is still the placeholder that `init` wrote");
             self.at(
@@ -287,7 +314,11 @@ impl Check<'_> {
         let name = &environment.name.value;
         let mut projects = BTreeMap::new();
         let mut unusable = BTreeSet::new();
-        for ((repo, project), (has_file, pointer)) in collected.projects {
+        // A pointer comes before other files of its folder, which then say nothing new.
+        let mut folders = collected.projects;
+        folders.sort_by(|a, b| (&a.0, &a.1, !a.2).cmp(&(&b.0, &b.1, !b.2)));
+        folders.dedup_by(|later, first| (&later.0, &later.1) == (&first.0, &first.1));
+        for (repo, project, has_file, pointer) in folders {
             let folder = format!("{}/apps/{repo}/{project}", environment.path);
             let id = match (repo.parse::<RepoName>(), project.parse::<ProjectName>()) {
                 (Ok(repo), Ok(project)) => ProjectId { repo, project },
@@ -332,6 +363,13 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
     if base.graph.is_none() {
         return base.findings;
     }
+    let apps = repository.graph.stacks.iter().flat_map(|stack| &stack.apps);
+    let places: Lookup<&ProjectId, Position> = apps
+        .filter_map(|app| match &app.subject.value {
+            Subject::Project(id) => Some((id, app.subject.at)),
+            Subject::Application(_) => None,
+        })
+        .collect();
     let mut findings = Vec::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
@@ -346,19 +384,16 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
             None => base.graph.as_ref(),
         };
         let Some(graph) = graph else { continue };
+        findings.extend(named_twice(repository, files, graph));
         let nodes: BTreeSet<&ProjectId> = graph.nodes().iter().filter_map(project).collect();
         for id in nodes.iter().filter(|id| !files.projects.contains_key(id) && !files.unusable.contains(id)) {
-            let at =
-                repository.graph.stacks.iter().flat_map(|stack| &stack.apps).find_map(|app| match &app.subject.value {
-                    Subject::Project(project) if *project == **id => Some(app.subject.at),
-                    _ => None,
-                });
             let message = format!("`{id}` has no release pointer in environment `{name}`");
             let fix = format!(
                 "write {}/apps/{}/{}/release.yaml, or leave it out there with `without` in {}/graph.yaml",
                 files.environment.path, id.repo, id.project, files.environment.path
             );
-            let place = Place::new(GRAPH_FILE, at.unwrap_or(Position::START));
+            let at = places.get(id).copied().unwrap_or(Position::START);
+            let place = Place::new(GRAPH_FILE, at);
             findings.push(Finding::new(Code::NodeWithoutPointer, place, message).with_fix(fix));
         }
         for id in files.projects.keys().chain(&files.unusable).filter(|id| !nodes.contains(id)) {
@@ -383,4 +418,31 @@ fn project(node: &crate::graph::Node) -> Option<&ProjectId> {
         Subject::Project(id) => Some(id),
         Subject::Application(_) => None,
     }
+}
+
+/// An Application that is a node twice: as a project of this environment, and by its name.
+fn named_twice(repository: &Repository, files: &EnvironmentFiles, graph: &Graph) -> Vec<Finding> {
+    let environment = &files.environment.name.value;
+    let argo = &repository.installation.argo.namespace;
+    let by_name = graph.nodes().iter().filter_map(|node| match &node.subject {
+        Subject::Application(id) if id.namespace == *argo => id.name().strip_prefix(environment.as_str()),
+        _ => None,
+    });
+    let joined: BTreeSet<&str> = by_name.filter_map(|rest| rest.strip_prefix('-')).collect();
+    if joined.is_empty() {
+        return Vec::new();
+    }
+    let apps = repository.graph.stacks.iter().flat_map(|stack| &stack.apps);
+    let twice = apps.filter_map(|app| match &app.subject.value {
+        Subject::Project(id) if joined.contains(id.joined().as_str()) => Some((id, app.subject.at)),
+        _ => None,
+    });
+    twice
+        .map(|(id, at)| {
+            let application = format!("{argo}/{environment}-{}", id.joined());
+            let message = format!("`{id}` is listed twice: its Application in `{environment}` is `{application}`");
+            Finding::new(Code::DuplicateNode, Place::new(GRAPH_FILE, at), message)
+                .with_fix(format!("remove `application: {application}`"))
+        })
+        .collect()
 }

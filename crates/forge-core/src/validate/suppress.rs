@@ -38,9 +38,7 @@ pub(super) fn read(path: &str, text: &str, comments: &[Comment<'_>], findings: &
         let problem = match code.parse::<Code>() {
             Err(_) if code.is_empty() => Some("a suppression needs a code and a reason".to_owned()),
             Err(error) => Some(error.to_string()),
-            Ok(code) if matches!(code, Code::SuppressionInvalid | Code::SuppressionUnused) => {
-                Some(format!("{code} cannot be suppressed"))
-            }
+            Ok(code) if !code.allowable() => Some(format!("{code} cannot be allowed, only fixed")),
             Ok(_) if reason.trim().is_empty() => Some("a suppression needs a reason".to_owned()),
             Ok(code) => {
                 let line = if comment.own_line { below } else { comment.at.line };

@@ -58,8 +58,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         summary.push_str(&format!(", {} allowed by comments", report.suppressed.len()));
     }
     output.say(&summary);
-    if let Some(first) = report.findings.first() {
-        output.say(&format!("\nhint: `forge lint --explain {}` explains a code", first.code));
+    let first = report.findings.first().map(|finding| finding.code);
+    // The process ends here, and taking a repository of thousands of files apart takes as long as reading some of it.
+    std::mem::forget(report);
+    if let Some(code) = first {
+        output.say(&format!("\nhint: `forge lint --explain {code}` explains a code"));
         return Ok(Exit::Findings);
     }
     Ok(Exit::Done)

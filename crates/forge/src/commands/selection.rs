@@ -62,7 +62,10 @@ impl Usable {
         if paths.is_empty() {
             return Ok(());
         }
-        let tells = |f: &&Finding| paths.contains(&f.place.path) || f.code == Code::NodeWithoutPointer;
+        let here = format!("in environment `{}`", files.environment.name.value);
+        let tells = |f: &&Finding| {
+            paths.contains(&f.place.path) || (f.code == Code::NodeWithoutPointer && f.message.ends_with(&here))
+        };
         Err(Failure::unusable(self.findings.iter().filter(tells).cloned().collect()))
     }
 }
