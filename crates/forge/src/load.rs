@@ -77,10 +77,11 @@ enum Kind {
     Link,
     Other,
     BadName,
+    /// A folder that could not be listed, and why.
+    Unlisted(String),
 }
 
-/// Folders that are still to be listed, and how many are being listed.
-#[derive(Default)]
+/// Folders that wait for anybody, and how many workers are still at work.
 struct Queue {
     folders: Vec<String>,
     busy: usize,
@@ -90,44 +91,53 @@ struct Queue {
 
 /// All files below a folder. Hidden folders and `node_modules` hold no desired state and are not entered.
 fn walk(root: &Path) -> Result<Vec<Found>, String> {
-    let queue = Mutex::new(Queue { folders: vec![String::new()], ..Queue::default() });
-    let changed = Condvar::new();
+    let workers = workers();
+    let queue = Mutex::new(Queue { folders: vec![String::new()], busy: workers, files: 0, failed: None });
+    let (changed, hungry) = (Condvar::new(), AtomicUsize::new(0));
     let work = || {
         let mut mine: Vec<Found> = Vec::new();
         let mut below: Vec<String> = Vec::new();
-        let Ok(mut shared) = queue.lock() else { return mine };
+        let mut counted = 0;
         loop {
-            let Some(folder) = shared.folders.pop() else {
-                if shared.busy == 0 {
-                    changed.notify_all();
-                    return mine;
+            let Some(folder) = below.pop() else {
+                // Out of work: wait until somebody gives some away, or nobody has any.
+                let Ok(mut shared) = queue.lock() else { return mine };
+                shared.files += mine.len() - counted;
+                counted = mine.len();
+                shared.busy -= 1;
+                loop {
+                    if shared.files > MOST_FILES {
+                        shared.failed.get_or_insert(format!("more than {MOST_FILES} files; is this the right folder?"));
+                    }
+                    if shared.failed.is_some() || (shared.busy == 0 && shared.folders.is_empty()) {
+                        changed.notify_all();
+                        return mine;
+                    }
+                    if let Some(folder) = shared.folders.pop() {
+                        shared.busy += 1;
+                        below.push(folder);
+                        break;
+                    }
+                    hungry.fetch_add(1, Ordering::Relaxed);
+                    let Ok(woken) = changed.wait(shared) else { return mine };
+                    hungry.fetch_sub(1, Ordering::Relaxed);
+                    shared = woken;
                 }
-                let Ok(woken) = changed.wait(shared) else { return mine };
-                shared = woken;
                 continue;
             };
-            shared.busy += 1;
-            drop(shared);
-            let before = mine.len();
-            let result = list(root, &folder, &mut mine, &mut below);
-            let Ok(locked) = queue.lock() else { return mine };
-            shared = locked;
-            shared.busy -= 1;
-            shared.files += mine.len() - before;
-            let failure = match result {
-                Err(message) => Some(message),
-                Ok(()) if shared.files > MOST_FILES => {
-                    Some(format!("more than {MOST_FILES} files; is this the right folder?"))
+            if let Err(message) = list(root, &folder, &mut mine, &mut below) {
+                if folder.is_empty() {
+                    let Ok(mut shared) = queue.lock() else { return mine };
+                    shared.failed.get_or_insert(message);
+                } else {
+                    mine.push(Found { path: folder, kind: Kind::Unlisted(message) });
                 }
-                Ok(()) => None,
-            };
-            if failure.is_some() {
-                shared.failed = shared.failed.take().or(failure);
-                shared.folders.clear();
-            } else {
-                shared.folders.append(&mut below);
             }
-            changed.notify_all();
+            if below.len() > 1 && hungry.load(Ordering::Relaxed) > 0 {
+                let Ok(mut shared) = queue.lock() else { return mine };
+                shared.folders.extend(below.drain(..below.len() / 2));
+                changed.notify_one();
+            }
         }
     };
     let found = on_all_cores(work);
@@ -137,11 +147,14 @@ fn walk(root: &Path) -> Result<Vec<Found>, String> {
     }
 }
 
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(16)
+}
+
 /// Does the same work on every core and gives everything that came of it, in any order.
 fn on_all_cores<T: Send>(work: impl Fn() -> Vec<T> + Sync) -> Vec<T> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(16);
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..workers).map(|_| scope.spawn(&work)).collect();
+        let others: Vec<_> = (1..workers()).map(|_| scope.spawn(&work)).collect();
         let mut all = work();
         for other in others {
             all.extend(other.join().unwrap_or_default());
@@ -188,7 +201,8 @@ fn may_hold_secrets(path: &str) -> bool {
 }
 
 fn read(root: &Path, file: &Found) -> Content {
-    match file.kind {
+    match &file.kind {
+        Kind::Unlisted(why) => return Content::Unreadable(why.clone()),
         Kind::BadName => return Content::Unreadable("its name is not UTF-8".to_owned()),
         Kind::Other => return Content::Unreadable("it is not a regular file".to_owned()),
         Kind::Regular | Kind::Link => {}

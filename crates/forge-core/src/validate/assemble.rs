@@ -123,9 +123,30 @@ struct Check<'c> {
     installation: &'c Installation,
     findings: Vec<Finding>,
     /// Every Application that the layout makes, and the path or thing it comes from.
-    applications: Lookup<String, String>,
-    /// Every namespace by cluster, and the joined name and the path it comes from.
-    namespaces: Lookup<(String, String), (String, String)>,
+    applications: Lookup<String, Origin>,
+    /// Every namespace by cluster (its first environment), and the project and the environment's folder it comes from.
+    namespaces: Lookup<(usize, String), (ProjectId, String)>,
+}
+
+/// Where the name of an Application comes from.
+enum Origin {
+    /// An environment's own.
+    Environment(String),
+    /// A project in the folder of an environment.
+    Project(String, ProjectId),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Environment(name) => write!(f, "environment `{name}` itself"),
+            Self::Project(path, id) => write!(f, "{path}/apps/{id}/release.yaml"),
+        }
+    }
+}
+
+fn pointer_path(environment: &Environment, id: &ProjectId) -> String {
+    format!("{}/apps/{id}/release.yaml", environment.path)
 }
 
 impl Check<'_> {
@@ -146,7 +167,6 @@ impl Check<'_> {
                 let message = format!("environment `{name}` gives AppProject `{name}`, which is one of Forge's own");
                 self.at(Code::NameCollision, at, message, "give the environment another name");
             }
-            let of = format!("environment `{name}` itself");
             // The root ApplicationSet names the bootstrap Application after the folder.
             let folder = environment.path.rsplit('/').next().unwrap_or(name);
             for own in [format!("{folder}-bootstrap"), format!("{name}-config"), format!("{name}-cluster")] {
@@ -154,7 +174,7 @@ impl Check<'_> {
                     let message = format!("environment `{name}` gives Application `{own}`, as {other} does");
                     self.at(Code::NameCollision, at, message, "give one of them another folder or name");
                 } else {
-                    self.applications.insert(own, of.clone());
+                    self.applications.insert(own, Origin::Environment(name.to_owned()));
                 }
             }
         }
@@ -272,37 +292,44 @@ impl Check<'_> {
 
     /// The names that follow from a project's path: short enough, and nobody else's. All Applications live in one
     /// namespace, so they must differ between environments too; namespaces must differ within a cluster.
-    fn project_names(&mut self, environment: &Environment, id: &ProjectId, path: &str) {
-        let joined = id.joined();
-        let application = format!("{}-{joined}", environment.name.value);
-        let namespace = format!("{}{joined}", environment.namespace_prefix);
+    fn project_names(&mut self, environment: &Environment, id: &ProjectId) {
+        let (repo, project) = (id.repo.as_str(), id.project.as_str());
+        let application = [environment.name.as_str(), "-", repo, "-", project].concat();
+        let namespace = [environment.namespace_prefix.as_str(), repo, "-", project].concat();
         for (what, derived) in [("Application", &application), ("namespace", &namespace)] {
             if derived.len() > MAX_NAME {
-                let message =
-                    format!("{what} `{derived}` has {} characters; at most {MAX_NAME} are allowed", derived.len());
-                let finding = Finding::new(Code::NameTooLong, Place::whole(path), message);
+                let length = derived.len();
+                let message = format!("{what} `{derived}` has {length} characters; at most {MAX_NAME} are allowed");
+                let place = Place::whole(&pointer_path(environment, id));
+                let finding = Finding::new(Code::NameTooLong, place, message);
                 self.findings.push(finding.with_fix("shorten the repository or the project folder"));
             }
         }
-        let mut collide = |what: &str, name: &str, other: &str| {
-            let message = format!("gives {what} `{name}`, as {other} does");
-            let finding = Finding::new(Code::NameCollision, Place::whole(path), message);
-            self.findings.push(finding.with_fix("rename one of the folders"));
-        };
         if let Some(other) = self.applications.get(&application) {
-            collide("Application", &application, other);
-        } else {
-            let key = (environment.cluster.value.clone(), namespace);
-            match self.namespaces.get(&key) {
-                // One project in two environments without a prefix between them is told once, in forge.yaml.
-                Some((same, _)) if *same == joined => {}
-                Some((_, other)) => collide("namespace", &key.1, other),
-                None => {
-                    self.namespaces.insert(key, (joined, path.to_owned()));
-                }
-            }
-            self.applications.insert(application, path.to_owned());
+            let message = format!("gives Application `{application}`, as {other} does");
+            self.collides(environment, id, message);
+            return;
         }
+        let cluster = &environment.cluster.value;
+        let mut clusters = self.installation.environments.iter().map(|environment| &environment.cluster.value);
+        let key = (clusters.position(|known| known == cluster).unwrap_or(0), namespace);
+        match self.namespaces.get(&key) {
+            // One project in two environments without a prefix between them is told once, in forge.yaml.
+            Some((same, _)) if same == id => {}
+            Some((other, path)) => {
+                let message = format!("gives namespace `{}`, as {path}/apps/{other}/release.yaml does", key.1);
+                self.collides(environment, id, message);
+            }
+            None => {
+                self.namespaces.insert(key, (id.clone(), environment.path.clone()));
+            }
+        }
+        self.applications.insert(application, Origin::Project(environment.path.clone(), id.clone()));
+    }
+
+    fn collides(&mut self, environment: &Environment, id: &ProjectId, message: String) {
+        let finding = Finding::new(Code::NameCollision, Place::whole(&pointer_path(environment, id)), message);
+        self.findings.push(finding.with_fix("rename one of the folders"));
     }
 
     fn environment(
@@ -319,24 +346,24 @@ impl Check<'_> {
         folders.sort_by(|a, b| (&a.0, &a.1, !a.2).cmp(&(&b.0, &b.1, !b.2)));
         folders.dedup_by(|later, first| (&later.0, &later.1) == (&first.0, &first.1));
         for (repo, project, has_file, pointer) in folders {
-            let folder = format!("{}/apps/{repo}/{project}", environment.path);
             let id = match (repo.parse::<RepoName>(), project.parse::<ProjectName>()) {
                 (Ok(repo), Ok(project)) => ProjectId { repo, project },
                 (Err(error), _) | (_, Err(error)) => {
+                    let folder = format!("{}/apps/{repo}/{project}", environment.path);
                     let finding = Finding::new(Code::IllegalFolder, Place::whole(&folder), error.to_string());
                     self.findings
                         .push(finding.with_fix("rename the folder; its name becomes part of Kubernetes names"));
                     continue;
                 }
             };
-            let pointer_path = format!("{folder}/release.yaml");
-            self.project_names(environment, &id, &pointer_path);
+            self.project_names(environment, &id);
             match pointer {
                 Some(pointer) => {
                     projects.insert(id, pointer);
                 }
                 None if !has_file => {
-                    let finding = Finding::new(Code::MissingFile, Place::whole(&pointer_path), "this file is missing");
+                    let place = Place::whole(&pointer_path(environment, &id));
+                    let finding = Finding::new(Code::MissingFile, place, "this file is missing");
                     self.findings
                         .push(finding.with_fix(format!("`forge project add {id} --environment {name}` writes it")));
                 }

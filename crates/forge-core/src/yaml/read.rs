@@ -35,6 +35,8 @@ impl Limits {
     pub const EMBEDDED: Self = Self { bytes: 1 << 20, depth: 64, nodes: 100_000 };
     /// Nodes that aliases of one file may add.
     const EXPANDED: usize = 20_000;
+    /// Nodes that anchors of one file may keep, each counted as often as it is anchored.
+    const ANCHORED: usize = 500_000;
 }
 
 /// What is wrong with a text as YAML.
@@ -68,7 +70,7 @@ pub enum ProblemKind {
 pub struct Stream<'a> {
     /// The documents that are not empty.
     pub documents: Vec<Node<'a>>,
-    /// All comments.
+    /// All comments, if one of them is a suppression.
     pub comments: Vec<Comment<'a>>,
     /// Everything wrong. After a syntax error the documents before it are still there.
     pub problems: Vec<Problem>,
@@ -102,6 +104,7 @@ pub fn read(text: &str, dialect: Dialect, limits: Limits) -> Stream<'_> {
         anchors: BTreeMap::new(),
         nodes: 0,
         expanded: 0,
+        anchored: 0,
         source: text,
     };
     if text.len() > limits.bytes {
@@ -115,7 +118,8 @@ pub fn read(text: &str, dialect: Dialect, limits: Limits) -> Stream<'_> {
     let mut options = Options::default();
     options.block_nesting_limit = limits.depth;
     options.flow_nesting_limit = limits.depth;
-    options.set_emit_comments(true);
+    // Comments cost time, and only suppressions are read from them.
+    options.set_emit_comments(text.contains("forge:allow"));
     for event in Parser::new_from_str_with_options(text, options) {
         let go_on = match event {
             Ok((event, span)) => reader.event(event, span),
@@ -159,6 +163,7 @@ struct Reader<'a> {
     anchors: BTreeMap<usize, (Node<'a>, usize)>,
     nodes: usize,
     expanded: usize,
+    anchored: usize,
     source: &'a str,
 }
 
@@ -274,6 +279,13 @@ impl<'a> Reader<'a> {
         }
         if anchor != 0 && self.dialect == Dialect::Kubernetes {
             let size = count(&node);
+            // Each anchor keeps a copy, and anchors may be nested in each other.
+            self.anchored = self.anchored.saturating_add(size);
+            if self.anchored > Limits::ANCHORED {
+                let message = format!("anchors keep more than {} values", Limits::ANCHORED);
+                self.problem(ProblemKind::TooLarge, node.at, message);
+                return false;
+            }
             self.anchors.insert(anchor, (node.clone(), size));
         }
         match self.open.last_mut() {
@@ -339,13 +351,10 @@ impl<'a> Reader<'a> {
 /// Resolves `<<`: keys of the mapping itself win, then those of earlier merged mappings.
 fn merged<'a>(entries: Vec<(Key<'a>, Node<'a>)>) -> Vec<(Key<'a>, Node<'a>)> {
     let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(key, _)| key.text == "<<");
+    let mut known: BTreeSet<Cow<'a, str>> = own.iter().map(|(key, _)| key.text.clone()).collect();
     let mut add = |node: Node<'a>| {
         if let Value::Mapping(entries) = node.value {
-            for (key, value) in entries {
-                if !own.iter().any(|(k, _)| k.text == key.text) {
-                    own.push((key, value));
-                }
-            }
+            own.extend(entries.into_iter().filter(|(key, _)| known.insert(key.text.clone())));
         }
     };
     for (_, node) in merges {
@@ -441,8 +450,8 @@ mod tests {
 
     #[test]
     fn comments_are_kept_with_their_place() {
-        let stream = strict("# first\na: 1 # second\n");
+        let stream = strict("# first forge:allow\na: 1 # second\n");
         let seen: Vec<_> = stream.comments.iter().map(|c| (c.text.trim(), c.at.line, c.own_line)).collect();
-        assert_eq!(seen, [("first", 1, true), ("second", 2, false)]);
+        assert_eq!(seen, [("first forge:allow", 1, true), ("second", 2, false)]);
     }
 }

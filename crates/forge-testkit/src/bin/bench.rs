@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forge_core::format::{DependencyGraph, KINDS, schema};
@@ -48,18 +49,28 @@ fn run(command: &mut Command) -> Result<(Duration, u64), Box<dyn Error>> {
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let status = format!("/proc/{}/status", child.id());
-    let mut peak = 0;
-    loop {
-        if child.try_wait()?.is_some() {
-            return Ok((start.elapsed(), peak));
-        }
-        let seen = std::fs::read_to_string(&status).ok().and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A thread of its own looks at the memory, seldom enough not to take part in the race.
+        let watch = scope.spawn(|| {
+            let mut peak = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let seen = std::fs::read_to_string(&status).ok().and_then(|text| {
+                    let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
+                    line.split_whitespace().nth(1)?.parse::<u64>().ok()
+                });
+                peak = peak.max(seen.unwrap_or(0));
+                std::thread::sleep(Duration::from_millis(8));
+            }
+            peak
         });
-        peak = peak.max(seen.unwrap_or(0));
-        std::thread::sleep(Duration::from_micros(300));
-    }
+        let result = child.wait();
+        let elapsed = start.elapsed();
+        ended.store(true, Ordering::Relaxed);
+        let peak = watch.join().unwrap_or(0);
+        result?;
+        Ok((elapsed, peak))
+    })
 }
 
 fn start_up(forge: &Path) -> Result<(), Box<dyn Error>> {
