@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::code::Code;
+use crate::name::clean;
 use crate::yaml::Position;
 
 /// A place in the repository.
@@ -30,8 +31,8 @@ impl Place {
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.at {
-            Some(at) => write!(f, "{}:{at}", self.path),
-            None => f.write_str(&self.path),
+            Some(at) => write!(f, "{}:{at}", clean(&self.path)),
+            None => f.write_str(&clean(&self.path)),
         }
     }
 }

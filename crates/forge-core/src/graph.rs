@@ -39,7 +39,7 @@ pub struct Node {
     pub subject: Subject,
     /// Its stack.
     pub stack: StackName,
-    /// What it waits for as written, its stack's dependencies included, sorted.
+    /// What it waits for by itself, sorted; what its stack waits for comes on top (see [`Graph::awaited`]).
     pub depends_on: Vec<Reference>,
     /// Objects that must exist.
     pub requires: Vec<ObjectRef>,
@@ -117,8 +117,13 @@ impl Graph {
     /// The nodes in the order in which they may start: by wave, then by identity. Deterministic, and each node comes
     /// after all that it waits for. Read backwards it is the order of teardown (INV-6).
     pub fn order(&self) -> Vec<NodeIx> {
-        let mut nodes: Vec<NodeIx> = self.indexes().collect();
-        nodes.sort_by_key(|node| (self.wave(*node), *node));
+        self.ordered(&self.indexes().collect::<Vec<_>>())
+    }
+
+    /// Some nodes in that order.
+    pub fn ordered(&self, nodes: &[NodeIx]) -> Vec<NodeIx> {
+        let mut nodes = nodes.to_vec();
+        nodes.sort_by_cached_key(|node| (self.wave(*node), *node));
         nodes
     }
 
@@ -147,7 +152,7 @@ impl Graph {
         self.critical_path_of(&self.indexes().collect::<Vec<_>>())
     }
 
-    /// The same among some nodes, which must hold their own predecessors.
+    /// The same among some nodes; a chain does not pass through others.
     pub fn critical_path_of(&self, nodes: &[NodeIx]) -> Vec<NodeIx> {
         let mut wanted: PerVertex<bool> = PerVertex::filled(self.order.len(), false);
         for node in nodes {
@@ -156,6 +161,9 @@ impl Graph {
         let mut best: PerVertex<(u64, Option<Vertex>)> = PerVertex::filled(self.order.len(), (0, None));
         let mut last: Option<(u64, Vertex)> = None;
         for vertex in &self.order {
+            if self.node_of(*vertex).is_some() && !wanted[*vertex] {
+                continue;
+            }
             let before = self
                 .predecessors
                 .of(*vertex)
@@ -182,6 +190,14 @@ impl Graph {
         }
         path.reverse();
         path
+    }
+
+    /// Everything that a node waits for as it is written: its own dependencies, then its stack's.
+    pub fn awaited(&self, node: NodeIx) -> impl Iterator<Item = &Reference> {
+        let node = self.node(node);
+        let stack = self.stacks.binary_search_by(|stack| stack.name.cmp(&node.stack)).ok();
+        let inherited = stack.and_then(|stack| self.stacks.get(stack)).map_or(&[][..], |stack| &stack.depends_on);
+        node.depends_on.iter().chain(inherited)
     }
 
     /// What a stack waits for, without the stacks that follow from the others: what a picture needs to show.

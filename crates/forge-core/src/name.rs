@@ -3,6 +3,7 @@
 //!
 //! A project's identity is its path (`repo/project`); it is never split back out of a joined name (SPEC.md section 2).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -63,6 +64,15 @@ fn label(text: &str, what: &'static str) -> Result<(), NameError> {
         return Err(NameError::TooLong { name: clip(text), length: text.len(), max: MAX_NAME });
     }
     Ok(())
+}
+
+/// A text without control characters, which could drive a terminal or forge a line.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        Cow::Owned(text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// A name that is shown in a message, cut so that hostile input cannot flood a terminal.

@@ -1,13 +1,15 @@
 //! The plan: what a run would do, in which order, with which limits. Making it cannot fail, and it is a pure function of
 //! the repository and the scope: the same inputs give the same bytes and the same hash (INV-2, INV-9).
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;
 use crate::format::{Health, Reference, Subject};
 use crate::gate::{ObjectRef, Retry, Timeouts};
-use crate::graph::{Graph, NodeIx, Scope};
+use crate::graph::{Graph, NodeIx, Scope, StackNode};
 use crate::name::{EnvironmentName, NodeId, StackName};
 use crate::repository::{ApplicationName, EnvironmentFiles, Repository, application_name};
 
@@ -31,6 +33,8 @@ pub struct Plan {
     pub critical_path: Vec<NodeId>,
     /// The longest that the critical path may take.
     pub bound: Duration,
+    /// The stacks of these nodes, with what every node of them waits for.
+    pub stacks: Vec<StackNode>,
     /// The nodes, each after all that it waits for.
     pub nodes: Vec<PlannedNode>,
 }
@@ -53,7 +57,7 @@ pub struct PlannedNode {
     /// There because of the layout, not because `graph.yaml` says so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub implicit: bool,
-    /// What it waits for as written.
+    /// What it waits for beside what its stack waits for.
     pub depends_on: Vec<Reference>,
     /// What it is to run; none for `application:` nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,11 +86,10 @@ pub struct PlannedRelease {
 /// Makes the plan of a scope that [`Graph::scope`] resolved.
 pub fn plan(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, scope: &Scope, nodes: &[NodeIx]) -> Plan {
     let environment = &files.environment.name.value;
-    let mut ordered: Vec<(usize, NodeIx)> = nodes.iter().map(|node| (graph.wave(*node), *node)).collect();
-    ordered.sort_unstable();
-    let planned = ordered.iter().map(|(wave, node)| planned(repository, files, graph, *wave, *node)).collect();
-    let waves = ordered.last().map_or(0, |(wave, _)| wave + 1);
-    let width = ordered.chunk_by(|(a, _), (b, _)| a == b).map(<[_]>::len).max().unwrap_or(0);
+    let ordered = graph.ordered(nodes);
+    let planned = ordered.iter().map(|node| planned(repository, files, graph, *node)).collect();
+    let waves = ordered.last().map_or(0, |node| graph.wave(*node) + 1);
+    let width = ordered.chunk_by(|a, b| graph.wave(*a) == graph.wave(*b)).map(<[_]>::len).max().unwrap_or(0);
     let critical = graph.critical_path_of(nodes);
     let mut plan = Plan {
         environment: environment.clone(),
@@ -97,6 +100,7 @@ pub fn plan(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, sc
         width,
         bound: critical.iter().map(|node| graph.node(*node).budget()).sum(),
         critical_path: critical.iter().map(|node| graph.node(*node).id.clone()).collect(),
+        stacks: stacks(graph, nodes),
         nodes: planned,
     };
     // Everything but the hash itself, which is the same for all at this point.
@@ -104,9 +108,14 @@ pub fn plan(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, sc
     plan
 }
 
-fn planned(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, wave: usize, node: NodeIx) -> PlannedNode {
+fn stacks(graph: &Graph, nodes: &[NodeIx]) -> Vec<StackNode> {
+    let used: BTreeSet<&StackName> = nodes.iter().map(|node| &graph.node(*node).stack).collect();
+    graph.stacks().iter().filter(|stack| used.contains(&stack.name)).cloned().collect()
+}
+
+fn planned(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, ix: NodeIx) -> PlannedNode {
     let environment = &files.environment.name.value;
-    let node = graph.node(node);
+    let node = graph.node(ix);
     let argo = repository.installation.argo.namespace.as_str();
     let (project, release) = match &node.subject {
         Subject::Project(id) => {
@@ -123,7 +132,7 @@ fn planned(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, wav
         application: application_name(environment, argo, &node.subject),
         project,
         stack: node.stack.clone(),
-        wave,
+        wave: graph.wave(ix),
         implicit: node.implicit,
         depends_on: node.depends_on.clone(),
         release,

@@ -409,7 +409,7 @@ impl GraphOverride {
 
 fn spec<'n, 'a>(decoder: &mut Decoder<'_>, node: &'n Node<'a>, kind: &'static str) -> Option<Fields<'n, 'a>> {
     let mut fields = header::document(decoder, node, super::API_VERSION, kind)?;
-    fields.take("metadata");
+    header::optional_name(decoder, &mut fields);
     let spec = decoder.required(&mut fields, "spec");
     decoder.finish(&fields);
     decoder.mapping(spec?, "spec")

@@ -28,6 +28,13 @@ pub(super) fn document<'n, 'a>(
     Some(fields)
 }
 
+/// `metadata` of a file whose name says nothing: it may be missing, but not be wrong.
+pub(super) fn optional_name(decoder: &mut Decoder<'_>, fields: &mut Fields<'_, '_>) {
+    if fields.take("metadata").is_some() {
+        name(decoder, fields);
+    }
+}
+
 /// `metadata` with `name` and, optionally, labels and annotations that we do not read.
 pub(super) fn name<'n>(decoder: &mut Decoder<'_>, fields: &mut Fields<'n, '_>) -> Option<At<String>> {
     let node = decoder.required(fields, "metadata")?;

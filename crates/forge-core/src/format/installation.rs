@@ -219,14 +219,7 @@ impl Installation {
     /// Takes the installation out of a document.
     pub fn decode(decoder: &mut Decoder<'_>, node: &Node<'_>) -> Option<Self> {
         let mut fields = header::document(decoder, node, super::API_VERSION, "Forge")?;
-        if let Some(metadata) = fields.take("metadata")
-            && let Some(mut metadata) = decoder.mapping(metadata, "metadata")
-        {
-            for known in ["name", "labels", "annotations"] {
-                metadata.take(known);
-            }
-            decoder.finish(&metadata);
-        }
+        header::optional_name(decoder, &mut fields);
         let spec = decoder.required(&mut fields, "spec");
         decoder.finish(&fields);
         let mut spec = decoder.mapping(spec?, "spec")?;

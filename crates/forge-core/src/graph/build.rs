@@ -39,6 +39,7 @@ struct Builder<'g> {
     written: Lookup<NodeId, StackName>,
     stacks: BTreeMap<StackName, &'g Stack>,
     left_out: BTreeSet<NodeId>,
+    suggested: usize,
 }
 
 impl Graph {
@@ -62,6 +63,7 @@ impl Graph {
             written: Lookup::new(),
             stacks: BTreeMap::new(),
             left_out: BTreeSet::new(),
+            suggested: 0,
         };
         builder.names(graph, implicit);
         builder.overrides();
@@ -83,7 +85,7 @@ impl Graph {
                 }
             };
             let place = |vertex: Vertex| place_of(graph, &stacks, &nodes, vertex);
-            for cycle in cycle::find(vertices, 2 * stacks.len(), &order, &predecessors) {
+            for cycle in cycle::find(vertices, 2 * stacks.len(), &predecessors) {
                 findings.push(cycle_finding(path, &cycle, label, place));
             }
         }
@@ -213,7 +215,10 @@ impl<'g> Builder<'g> {
         };
         if !found {
             let text = reference.value.to_string();
+            // Looking for what was meant costs a pass over all names: not for every line of a file that is all wrong.
+            self.suggested += 1;
             let near = match &reference.value {
+                _ if self.suggested > 50 => None,
                 Reference::Stack(name) => {
                     let names = self.stacks.keys().map(StackName::as_str);
                     crate::yaml::nearest(name.as_str(), names).map(|near| format!("stack:{near}"))
@@ -377,8 +382,11 @@ impl<'g> Builder<'g> {
             }
             self.kept(Some((&id, path)), &stack.name.value, reference, &mut depends_on);
         }
-        if let Ok(own) = stacks.binary_search_by(|s| s.name.cmp(&stack.name.value)) {
-            depends_on.extend(stacks.get(own).into_iter().flat_map(|stack| stack.depends_on.iter().cloned()));
+        if let Ok(own) = stacks.binary_search_by(|s| s.name.cmp(&stack.name.value))
+            && let Some(own) = stacks.get(own)
+        {
+            // What the stack waits for is not a dependency of its own.
+            depends_on.retain(|reference| own.depends_on.binary_search(reference).is_err());
         }
         depends_on.sort();
         depends_on.dedup();
@@ -428,9 +436,7 @@ impl<'g> Builder<'g> {
             edges.push((vertex, Vertex::begin(stack)));
             edges.push((Vertex::end(stacks.len(), stack), vertex));
             // What the stack waits for comes through its begin.
-            let inherited = stacks.get(stack).map_or(&[][..], |stack| &stack.depends_on);
-            let own = node.depends_on.iter().filter(|reference| inherited.binary_search(reference).is_err());
-            edges.extend(own.filter_map(awaited).map(|awaited| (vertex, awaited)));
+            edges.extend(node.depends_on.iter().filter_map(awaited).map(|awaited| (vertex, awaited)));
         }
         edges
     }

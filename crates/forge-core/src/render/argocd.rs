@@ -24,9 +24,8 @@ pub fn applications(repository: &Repository, files: &EnvironmentFiles, graph: &G
     let Some(template) = set.and_then(|set| set.path(&["spec", "template"])).map(crate::yaml::Node::to_json) else {
         return Vec::new();
     };
-    let mut ordered: Vec<(usize, NodeIx)> = nodes.iter().map(|node| (graph.wave(*node), *node)).collect();
-    ordered.sort_unstable();
-    let projects = ordered.iter().filter_map(|(_, node)| match &graph.node(*node).subject {
+    let ordered = graph.ordered(nodes);
+    let projects = ordered.iter().filter_map(|node| match &graph.node(*node).subject {
         Subject::Project(id) => Some(id),
         Subject::Application(_) => None,
     });

@@ -28,6 +28,7 @@ pub fn mermaid(graph: &Graph, nodes: &[NodeIx]) -> String {
             .then(|| graph.stacks().iter().position(|s| s.name == *stack))
             .flatten()
     };
+    let find = |id: &crate::name::NodeId| graph.find(id).filter(|node| nodes.binary_search(node).is_ok());
     for stack in graph.stacks() {
         let Some(to) = shown(&stack.name) else { continue };
         for reference in graph.essential_dependencies(stack) {
@@ -38,7 +39,7 @@ pub fn mermaid(graph: &Graph, nodes: &[NodeIx]) -> String {
                     }
                 }
                 Reference::Node(from) => {
-                    if let Some(from) = graph.find(from) {
+                    if let Some(from) = find(from) {
                         let _ = writeln!(text, "  {} --> s{to}", id(from));
                     }
                 }
@@ -46,9 +47,9 @@ pub fn mermaid(graph: &Graph, nodes: &[NodeIx]) -> String {
         }
     }
     for node in nodes {
-        for reference in own_references(graph, *node) {
+        for reference in &graph.node(*node).depends_on {
             let from = match reference {
-                Reference::Node(from) => graph.find(from).map(id),
+                Reference::Node(from) => find(from).map(id),
                 Reference::Stack(from) => shown(from).map(|from| format!("s{from}")),
             };
             if let Some(from) = from {
@@ -62,12 +63,4 @@ pub fn mermaid(graph: &Graph, nodes: &[NodeIx]) -> String {
             writeln!(text, "  classDef critical stroke:#c2410c,stroke-width:3px\n  class {} critical", list.join(","));
     }
     text
-}
-
-/// What a node waits for beside what its whole stack waits for.
-pub(super) fn own_references(graph: &Graph, node: NodeIx) -> impl Iterator<Item = &Reference> {
-    let node = graph.node(node);
-    let stack = graph.stacks().iter().find(|stack| stack.name == node.stack);
-    let inherited = stack.map_or(&[][..], |stack| &stack.depends_on);
-    node.depends_on.iter().filter(move |reference| !inherited.contains(reference))
 }

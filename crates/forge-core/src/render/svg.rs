@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::mermaid::own_references;
 use crate::format::Reference;
 use crate::graph::{Graph, NodeIx};
 use crate::name::StackName;
@@ -181,7 +180,7 @@ fn edges(
     }
     for node in nodes {
         let Some(to) = places.get(node) else { continue };
-        for from in own_references(graph, *node).filter_map(place_of) {
+        for from in graph.node(*node).depends_on.iter().filter_map(place_of) {
             curve(text, "edge", from.right(), to.left());
         }
     }

@@ -194,10 +194,10 @@ impl Check<'_> {
                 let message = format!("environments `{other}` and `{name}` share the folder `{}`", environment.path);
                 self.at(Code::DuplicateEnvironment, at, message, "give one of them another `path`");
             }
-            let longest = format!("{name}-bootstrap");
-            if longest.len() > MAX_NAME {
-                let message =
-                    format!("Application `{longest}` has {} characters; at most {MAX_NAME} are allowed", longest.len());
+            // The longest name that follows from it is a run's Workflow: `forge-<environment>-<10 digits of the plan>`.
+            const MOST: usize = MAX_NAME - "forge--0123456789".len();
+            if name.len() > MOST {
+                let message = format!("environment `{name}` has {} characters; at most {MOST} are allowed", name.len());
                 self.at(Code::NameTooLong, at, message, "shorten the environment's name");
             }
             let key = (environment.cluster.as_str(), environment.namespace_prefix.as_str());

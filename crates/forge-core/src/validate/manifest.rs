@@ -24,6 +24,9 @@ impl Hints {
     pub(super) const PROJECT: u32 = 32;
     pub(super) const ALLOW: u32 = 64;
 
+    /// Everything that is found by walking a document.
+    const STRUCTURE: u32 = Self::HOOK | Self::WAVE | Self::IMAGE | Self::SECRET | Self::PROJECT;
+
     pub(super) fn has(self, bit: u32) -> bool {
         self.0 & bit != 0
     }
@@ -62,7 +65,8 @@ static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 /// Finds the hints of a text in one pass.
 pub(super) fn hints(text: &str) -> Hints {
     let Some(finder) = FINDER.as_ref() else { return Hints(u32::MAX) };
-    let mut hints = 0;
+    // Rules judge what is meant, this looks at what is written: an escape may hide a word.
+    let mut hints = if text.contains('\\') { Hints::STRUCTURE } else { 0 };
     for found in finder.find_overlapping_iter(text) {
         hints |= WORDS.get(found.pattern().as_usize()).map_or(Hints::TOKEN, |(_, bit)| *bit);
     }

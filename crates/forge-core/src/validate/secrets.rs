@@ -187,6 +187,11 @@ fn window(text: &str) -> &str {
 }
 
 fn recognise(text: &str, anchor: &str, start: usize) -> Option<Recognised> {
+    // A token begins a word. Asked first: what repeats an anchor a million times is looked at once.
+    let begins = anchor == "://" || anchor == PEM || !text.get(..start)?.bytes().next_back().is_some_and(word);
+    if !begins {
+        return None;
+    }
     let line = window(text.get(start..)?).lines().next()?;
     let rest = line.strip_prefix(anchor)?;
     let end = start + line.len();
@@ -228,9 +233,8 @@ fn recognise(text: &str, anchor: &str, start: usize) -> Option<Recognised> {
         }
         _ => {
             let (_, follows, least) = TOKENS.iter().find(|(prefix, ..)| *prefix == anchor)?;
-            let preceded = text.get(..start)?.bytes().next_back().is_some_and(word);
             let length = rest.bytes().take_while(|b| follows(*b)).count();
-            let token = !preceded && length >= *least;
+            let token = length >= *least;
             token.then(|| Recognised {
                 code: Code::Token,
                 start,

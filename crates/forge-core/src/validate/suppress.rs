@@ -4,10 +4,13 @@
 //! A line that begins a block of text (`key: |`) stands for the whole block: inside of it nobody can write a comment.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::code::Code;
 use crate::finding::{Finding, Place, Suppressed};
+use crate::lookup::Lookup;
+use crate::name::clean;
 use crate::yaml::{Comment, Position};
 
 pub(super) const MARK: &str = "forge:allow";
@@ -30,6 +33,7 @@ pub(super) fn read(path: &str, text: &str, comments: &[Comment<'_>], findings: &
     }
     let lines: Vec<&str> = text.lines().collect();
     let below = below(comments);
+    let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
     let mut found = Vec::new();
     for (comment, below) in comments.iter().zip(below) {
         let Some(rest) = comment.text.trim_start().strip_prefix(MARK) else { continue };
@@ -42,8 +46,8 @@ pub(super) fn read(path: &str, text: &str, comments: &[Comment<'_>], findings: &
             Ok(_) if reason.trim().is_empty() => Some("a suppression needs a reason".to_owned()),
             Ok(code) => {
                 let line = if comment.own_line { below } else { comment.at.line };
-                let lines = line..=block_end(&lines, line);
-                found.push(Suppression { code, reason: reason.trim().to_owned(), at: comment.at, lines });
+                let lines = line..=*ends.entry(line).or_insert_with(|| block_end(&lines, line));
+                found.push(Suppression { code, reason: clean(reason.trim()).into_owned(), at: comment.at, lines });
                 None
             }
         };
@@ -122,14 +126,27 @@ pub(super) fn apply(
     findings: Vec<Finding>,
     suppressions: &[(String, Vec<Suppression>)],
 ) -> (Vec<Finding>, Vec<Suppressed>) {
-    let mut used: std::collections::BTreeSet<(&str, Position)> = std::collections::BTreeSet::new();
+    // Most allow one line and are found by it; those for whole blocks are few.
+    let mut single: Lookup<(&str, Code, u32), &Suppression> = Lookup::new();
+    let mut blocks: Lookup<(&str, Code), Vec<&Suppression>> = Lookup::new();
+    for (path, list) in suppressions {
+        for suppression in list {
+            if suppression.lines.start() == suppression.lines.end() {
+                single.entry((path, suppression.code, *suppression.lines.start())).or_insert(suppression);
+            } else {
+                blocks.entry((path, suppression.code)).or_default().push(suppression);
+            }
+        }
+    }
+    let mut used: BTreeSet<(&str, Position)> = BTreeSet::new();
     let (mut standing, mut suppressed) = (Vec::with_capacity(findings.len()), Vec::new());
     for finding in findings {
-        let line = finding.place.at.map(|at| at.line);
         let of_file = suppressions.binary_search_by(|(path, _)| path.as_str().cmp(&finding.place.path)).ok();
-        let allowed = of_file.and_then(|i| suppressions.get(i)).and_then(|(path, list)| {
-            let hit = list.iter().find(|s| s.code == finding.code && line.is_some_and(|l| s.lines.contains(&l)))?;
-            Some((path.as_str(), hit))
+        let path = of_file.and_then(|i| suppressions.get(i)).map(|(path, _)| path.as_str());
+        let allowed = path.zip(finding.place.at.map(|at| at.line)).and_then(|(path, line)| {
+            let one = single.get(&(path, finding.code, line)).copied();
+            let block = || blocks.get(&(path, finding.code))?.iter().find(|s| s.lines.contains(&line)).copied();
+            one.or_else(block).map(|suppression| (path, suppression))
         });
         match allowed {
             Some((path, suppression)) => {

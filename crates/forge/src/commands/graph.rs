@@ -94,13 +94,13 @@ fn text(graph: &Graph, nodes: &[NodeIx], output: &Output<'_>) -> String {
     let mut text = String::new();
     for (number, wave) in waves.iter().enumerate().filter(|(_, wave)| !wave.is_empty()) {
         let _ = writeln!(text, "{}", output.paint(Paint::Strong, &format!("wave {number}")));
-        for node in wave {
-            let on_path = critical.contains(node);
-            let node = graph.node(*node);
+        for ix in wave {
+            let on_path = critical.contains(ix);
+            let node = graph.node(*ix);
             let mark = if on_path { "*" } else { " " };
             let id = format!("{:<id_width$}", node.id.as_str());
             let id = if on_path { output.paint(Paint::Busy, &id) } else { id };
-            let waits = selection::waits_for(&node.depends_on, 98_usize.saturating_sub(id_width + stack_width + 6));
+            let waits = selection::waits_for(graph.awaited(*ix), 98_usize.saturating_sub(id_width + stack_width + 6));
             let line = format!("  {mark} {id} {:<stack_width$} {waits}", node.stack.as_str());
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -130,7 +130,14 @@ fn json(graph: &Graph, nodes: &[NodeIx]) -> String {
                 fields.insert("wave".to_owned(), json!(graph.wave(*node)));
                 fields.insert(
                     "predecessors".to_owned(),
-                    json!(graph.predecessors(*node).iter().map(id).collect::<Vec<_>>()),
+                    json!(
+                        graph
+                            .predecessors(*node)
+                            .iter()
+                            .filter(|p| nodes.binary_search(p).is_ok())
+                            .map(id)
+                            .collect::<Vec<_>>()
+                    ),
                 );
                 fields.insert("critical".to_owned(), json!(critical.contains(node)));
             }

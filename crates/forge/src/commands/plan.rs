@@ -152,9 +152,10 @@ impl Made<'_> {
         );
         let width = plan.nodes.iter().map(|node| node.id.as_str().len()).max().unwrap_or(0).clamp(8, 40);
         let _ = writeln!(text, "\n  # wave  {:<width$}  sync health retry release  waits for", "node");
-        for (i, node) in plan.nodes.iter().enumerate() {
+        let ordered = self.graph.ordered(self.nodes);
+        for (i, (node, ix)) in plan.nodes.iter().zip(&ordered).enumerate() {
             let release = node.release.as_ref().map_or("-", |release| release.commit.as_str().get(..7).unwrap_or("-"));
-            let waits = selection::waits_for(&node.depends_on, 60_usize.saturating_sub(width));
+            let waits = selection::waits_for(self.graph.awaited(*ix), 60_usize.saturating_sub(width));
             let (sync, health) = (node.timeouts.sync.to_string(), node.timeouts.health.to_string());
             let (number, id, limit) = (i + 1, node.id.as_str(), node.retry.limit);
             let line = format!(

@@ -85,10 +85,10 @@ pub(super) fn names(repository: &Repository) -> String {
 }
 
 /// What a node waits for, cut to fit a line. That everything waits for Forge's own first nodes goes without saying.
-pub(super) fn waits_for(references: &[Reference], width: usize) -> String {
+pub(super) fn waits_for<'r>(references: impl Iterator<Item = &'r Reference>, width: usize) -> String {
     let mut text = String::new();
     let system = |reference: &&Reference| matches!(reference, Reference::Stack(name) if name.as_str() == SYSTEM_STACK);
-    let mut told: Vec<String> = references.iter().filter(|r| !system(r)).map(Reference::to_string).collect();
+    let mut told: Vec<String> = references.filter(|r| !system(r)).map(Reference::to_string).collect();
     // What a node waits for by itself says more than what its whole stack waits for.
     told.sort_by_key(|name| name.starts_with("stack:"));
     for (i, name) in told.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use forge_core::code::Code;
 use forge_core::graph::{Graph, NodeIx};
 use forge_core::name::ApplicationId;
 use forge_core::repository::{EnvironmentFiles, application_name};
@@ -42,7 +43,14 @@ pub(super) fn run(
     let environment = &files.environment.name.value;
     let mut fail = BTreeSet::new();
     for name in &arguments.fail {
-        fail.extend(graph.select(name, Some(environment))?.iter().map(|node| graph.node(*node).id.clone()));
+        let selected = graph.select(name, Some(environment))?;
+        if !selected.iter().any(|node| nodes.binary_search(node).is_ok()) {
+            let message = format!("`{}` is not in this scope, so it cannot fail in it", forge_core::name::clip(name));
+            return Err(
+                Failure::new(Code::UnknownName, message).hint("plan a larger --scope, or let something else fail")
+            );
+        }
+        fail.extend(selected.iter().map(|node| graph.node(*node).id.clone()));
     }
     let subjects = subjects(environment, graph, nodes);
     let options = Options { seed: arguments.seed, fail, run_timeout: graph.timeout };
@@ -69,15 +77,11 @@ pub(super) fn run(
 }
 
 fn subjects(environment: &forge_core::name::EnvironmentName, graph: &Graph, nodes: &[NodeIx]) -> Vec<Subject> {
-    let mut ordered: Vec<(usize, NodeIx)> = nodes.iter().map(|node| (graph.wave(*node), *node)).collect();
-    ordered.sort_unstable();
-    let mut rank = BTreeMap::new();
-    for (i, (_, node)) in ordered.iter().enumerate() {
-        rank.insert(*node, i);
-    }
+    let ordered = graph.ordered(nodes);
+    let rank: BTreeMap<NodeIx, usize> = ordered.iter().enumerate().map(|(i, node)| (*node, i)).collect();
     ordered
         .iter()
-        .filter_map(|(wave, ix)| {
+        .filter_map(|ix| {
             let node = graph.node(*ix);
             let name = application_name(environment, "argocd", &node.subject);
             let application: ApplicationId = format!("{}/{}", name.namespace, name.name).parse().ok()?;
@@ -86,7 +90,7 @@ fn subjects(environment: &forge_core::name::EnvironmentName, graph: &Graph, node
                 id: node.id.clone(),
                 application,
                 predecessors,
-                wave: *wave,
+                wave: graph.wave(*ix),
                 timeouts: node.timeouts,
                 retry: node.retry,
             })
