@@ -1,5 +1,6 @@
 # The two commands: `make demo` runs the main job, `make test` runs all tests. `make help` lists the rest.
-# Set-up happens by itself, idempotently, into the user's cache directory; nothing is built twice or in a second profile.
+# Set-up happens by itself, idempotently, into the user's cache directory. Demo and tests share one profile; only the
+# benchmark builds for release.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

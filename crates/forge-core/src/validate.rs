@@ -116,6 +116,8 @@ pub struct Report {
     pub repository: Option<Repository>,
     /// How many files were looked at.
     pub files: usize,
+    /// `forge.yaml` could be read; without it only single files were checked.
+    pub installed: bool,
 }
 
 /// A whole repository in memory.

@@ -320,7 +320,7 @@ fn permutation(state: &mut u64, n: usize) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(2000) / 100))]
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(2000).div_ceil(100)))]
 
     #[test]
     fn two_hundred_shuffles_of_the_input_give_the_same_bytes(model in models(true), seed in any::<u64>()) {

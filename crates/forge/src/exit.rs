@@ -1,4 +1,4 @@
-//! Exit codes (SPEC.md section 5). Every command uses this table and no other.
+//! Exit codes (SPEC.md section 5): those that the commands of this version can end with. Every command uses this table.
 
 use std::process::ExitCode;
 

@@ -31,15 +31,19 @@ pub(crate) fn branch(folder: &Path) -> Option<String> {
     ask(folder, &["symbolic-ref", "--short", "HEAD"])
 }
 
-fn without_credentials(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) if scheme.starts_with("http") => {
-            let (authority, path) = rest.split_once('/').map_or((rest, None), |(a, p)| (a, Some(p)));
-            let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-            path.map_or_else(|| format!("{scheme}://{host}"), |path| format!("{scheme}://{host}/{path}"))
+/// A URL without passwords and tokens. The user of an ssh URL is part of its address and stays.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split_once('?').map_or(rest, |(path, _)| path);
+    let (authority, path) = rest.split_once('/').map_or((rest, None), |(a, p)| (a, Some(p)));
+    let authority = match authority.rsplit_once('@') {
+        Some((user, host)) if scheme.to_ascii_lowercase().contains("ssh") => {
+            format!("{}@{host}", user.split(':').next().unwrap_or_default())
         }
-        _ => url.to_owned(),
-    }
+        Some((_, host)) => host.to_owned(),
+        None => authority.to_owned(),
+    };
+    path.map_or_else(|| format!("{scheme}://{authority}"), |path| format!("{scheme}://{authority}/{path}"))
 }
 
 #[cfg(test)]
@@ -54,6 +58,9 @@ mod tests {
             ("https://git.example.com/a@b", "https://git.example.com/a@b"),
             ("git@git.example.com:a/b.git", "git@git.example.com:a/b.git"),
             ("ssh://git@git.example.com/a/b.git", "ssh://git@git.example.com/a/b.git"),
+            ("ssh://git:pass@git.example.com/a", "ssh://git@git.example.com/a"),
+            ("HTTPS://me:tok@git.example.com/a", "HTTPS://git.example.com/a"),
+            ("https://git.example.com/a?private_token=x", "https://git.example.com/a"),
         ] {
             assert_eq!(without_credentials(url), clean);
         }

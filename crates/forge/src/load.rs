@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use forge_core::code::Code;
+use forge_core::format::Installation;
 use forge_core::repository::{INSTALLATION_FILE, is_manifest};
 use forge_core::validate::{Content, Context, Inspected, Report, assemble, inspect};
 use forge_core::yaml::Limits;
@@ -19,14 +20,13 @@ const MOST_FILES: usize = 1_000_000;
 /// The folder that `forge.yaml` is in: the one given, or the nearest at or above the current one.
 pub(crate) fn root(given: Option<&Path>) -> Result<PathBuf, Failure> {
     let hint = "`forge init` makes a repository here; `--repo DIR` names one elsewhere";
-    if let Some(folder) = given {
+    if let Some(folder) = given.filter(|folder| !folder.as_os_str().is_empty()) {
+        let shown = forge_core::name::clip(&folder.display().to_string());
         if !folder.is_dir() {
-            return Err(
-                Failure::new(Code::NotARepository, format!("`{}` is not a folder", folder.display())).hint(hint)
-            );
+            return Err(Failure::new(Code::NotARepository, format!("`{shown}` is not a folder")).hint(hint));
         }
         if !folder.join(INSTALLATION_FILE).exists() {
-            let message = format!("no {INSTALLATION_FILE} in `{}`", folder.display());
+            let message = format!("no {INSTALLATION_FILE} in `{shown}`");
             return Err(Failure::new(Code::NotARepository, message).hint(hint));
         }
         return Ok(folder.to_owned());
@@ -36,6 +36,15 @@ pub(crate) fn root(given: Option<&Path>) -> Result<PathBuf, Failure> {
     let found = current.ancestors().find(|folder| folder.join(INSTALLATION_FILE).is_file());
     found.map(Path::to_owned).ok_or_else(|| {
         Failure::new(Code::NotARepository, format!("no {INSTALLATION_FILE} here or in a folder above")).hint(hint)
+    })
+}
+
+/// `forge.yaml` alone, for commands that extend it.
+pub(crate) fn installation(text: &str) -> Result<Installation, Failure> {
+    let context = Context::new(Some(&Content::Bytes(text.as_bytes().to_vec())), std::iter::empty());
+    context.installation.ok_or_else(|| {
+        Failure::new(Code::Unusable, format!("{INSTALLATION_FILE} cannot be used as it is"))
+            .hint("`forge lint` says what is wrong with it")
     })
 }
 

@@ -129,6 +129,42 @@ fn names_that_are_not_utf8_are_told_and_the_rest_is_still_checked() {
 }
 
 #[test]
+fn names_and_reasons_cannot_drive_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("forge.yaml"), FORGE).unwrap();
+    fs::write(folder.path().join("graph.yaml"), GRAPH).unwrap();
+    fs::write(folder.path().join("\u{1b}[31mred\nfake.yaml"), "a: [1\n").unwrap();
+    fs::create_dir(folder.path().join("templates")).unwrap();
+    let allowed = "image: {{ .x }}/busybox:1 # forge:allow FORGE-I001 \u{1b}[31mbecause\n";
+    fs::write(folder.path().join("templates/a.yaml"), allowed).unwrap();
+    let output = lint(folder.path());
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(!out.contains('\u{1b}'), "{out:?}");
+    assert!(!out.lines().any(|line| line.starts_with("fake.yaml")), "a forged line: {out}");
+    assert!(out.contains("FORGE-Y001"), "{out}");
+}
+
+#[test]
+fn input_that_is_slow_to_read_twice_is_read_once() {
+    // Each of these took between 5 s and 85 s before it was looked at; `timeout` in `lint` would end them.
+    let keys: String = (0..100_000).map(|n| format!("k{n}: 1, ")).collect();
+    let merge = format!("a: {{<<: {{{keys}}}}}\n");
+    let anchors: String = (0..60)
+        .map(|n| format!("{}a{n}: &a{n}\n", " ".repeat(n)))
+        .chain([format!("{}b: [{}]\n", " ".repeat(61), "1,".repeat(200_000))])
+        .collect();
+    let comments = format!("{}a: |\n{}", "# forge:allow FORGE-I001 x\n".repeat(5_000), "  x\n".repeat(100_000));
+    let tokens = format!("a: {}\n", "eyJ".repeat(1_000_000));
+    for (name, text) in [("merge", merge), ("anchors", anchors), ("comments", comments), ("tokens", tokens)] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("forge.yaml"), FORGE).unwrap();
+        fs::write(folder.path().join("graph.yaml"), GRAPH).unwrap();
+        fs::write(folder.path().join("a.yaml"), text).unwrap();
+        assert!(matches!(lint(folder.path()).status.code(), Some(0 | 1)), "{name}");
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_repository() {
     let output = Command::new(env!("CARGO_BIN_EXE_forge")).args(["-C", "/proc/self/mem", "lint"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));

@@ -2,6 +2,7 @@
 //! again before anybody writes it.
 
 use crate::format::{DependencyGraph, Installation, Reference};
+use crate::graph::Graph;
 use crate::name::{EnvironmentName, ProjectId, StackName};
 use crate::yaml::{Decoder, Dialect, Limits, Node, Position, read};
 
@@ -13,6 +14,14 @@ pub enum EditError {
     Unreadable {
         /// The file.
         path: &'static str,
+    },
+    /// What comes out would not be a graph.
+    #[error("{path} would not be a graph any more: {}", why.join("; "))]
+    NotAGraph {
+        /// The file.
+        path: &'static str,
+        /// What would be wrong.
+        why: Vec<String>,
     },
     /// It is written in a way that lines cannot be added to.
     #[error("{path}: {what} is not written as a block list; add this by hand:\n\n{block}")]
@@ -26,7 +35,7 @@ pub enum EditError {
     },
 }
 
-/// `forge.yaml` with one more environment at the end, or before the first protected one it is promoted to.
+/// `forge.yaml` with one more environment, at the end or before another one.
 pub fn add_environment(
     text: &str,
     name: &EnvironmentName,
@@ -43,7 +52,7 @@ pub fn add_environment(
     let prefix = prefix.map(|prefix| format!(", namespacePrefix: {}", super::quote(prefix))).unwrap_or_default();
     let entry = format!("- {{name: {name}, cluster: {}{prefix}, sync: {sync}}}", super::quote(cluster));
     let not_a_block = || EditError::NotABlock { path: PATH, what: "environments", block: format!("  {entry}") };
-    let lines: Vec<&str> = text.lines().collect();
+    let lines = lines_of(text);
     let anchor = match before {
         Some(before) => items.iter().find(|item| item.text_at(&["name"]) == Some(before.as_str())),
         None => items.last(),
@@ -83,7 +92,7 @@ pub fn add_project(
         block.push(format!("  dependsOn: [{}]", list.join(", ")));
     }
     let not_a_block = |what| EditError::NotABlock { path: PATH, what, block: block.join("\n") };
-    let lines: Vec<&str> = text.lines().collect();
+    let lines = lines_of(text);
     let indented = |indent: usize, block: &[String]| -> Vec<String> {
         block.iter().map(|line| format!("{}{line}", " ".repeat(indent))).collect()
     };
@@ -121,7 +130,17 @@ pub fn add_project(
         let mut stacks = graph.stacks.iter().filter(|known| known.name.value == *stack);
         stacks.any(|known| known.apps.iter().any(|app| app.subject.id() == project.into()))
     });
-    if holds { Ok(edited) } else { Err(not_a_block("apps")) }
+    if !holds {
+        return Err(not_a_block("apps"));
+    }
+    // What was wrong before is not this edit's fault.
+    let wrong = |text: &str| -> Vec<String> {
+        let build = decode_graph(text).map(|graph| Graph::build(&graph, PATH, None, &[]));
+        build.map(|build| build.findings.into_iter().map(|finding| finding.message).collect()).unwrap_or_default()
+    };
+    let before = wrong(text);
+    let why: Vec<String> = wrong(&edited).into_iter().filter(|message| !before.contains(message)).collect();
+    if why.is_empty() { Ok(edited) } else { Err(EditError::NotAGraph { path: PATH, why }) }
 }
 
 /// The lines of one item of a block list.
@@ -151,10 +170,24 @@ fn item_lines(lines: &[&str], at: Position) -> Option<ItemLines> {
     Some(ItemLines { indent, first, after: first + used + 1 })
 }
 
+/// The lines with their line ends but for `\\n`, so that a file keeps the ends it has.
+fn lines_of(text: &str) -> Vec<&str> {
+    text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
+}
+
 fn insert(lines: &[&str], at: usize, block: &[String]) -> String {
     let (before, after) = lines.split_at(at.min(lines.len()));
     let mut text = String::new();
-    for line in before.iter().copied().chain(block.iter().map(String::as_str)).chain(after.iter().copied()) {
+    let returns = lines.first().is_some_and(|line| line.ends_with('\r'));
+    for line in before {
+        text.push_str(line);
+        text.push('\n');
+    }
+    for line in block {
+        text.push_str(line);
+        text.push_str(if returns { "\r\n" } else { "\n" });
+    }
+    for line in after {
         text.push_str(line);
         text.push('\n');
     }
@@ -188,6 +221,10 @@ spec:
         let expected = FORGE
             .replace("      approvals: 1\n", "      approvals: 1\n    - {name: qa, cluster: \"qa\", sync: auto}\n");
         assert_eq!(edited, expected);
+        // Line ends stay what they are.
+        let windows = FORGE.replace('\n', "\r\n");
+        let edited = add_environment(&windows, &"qa".parse().unwrap(), "qa", "auto", None, None).unwrap();
+        assert_eq!(edited, expected.replace('\n', "\r\n"));
     }
 
     #[test]

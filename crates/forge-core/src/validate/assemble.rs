@@ -116,7 +116,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let (mut findings, mut suppressed) = suppress::apply(findings, &suppressions);
     findings.sort();
     suppressed.sort();
-    Report { findings, suppressed, repository, files }
+    Report { findings, suppressed, repository, files, installed: context.installation.is_some() }
 }
 
 struct Check<'c> {

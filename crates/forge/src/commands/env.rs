@@ -2,17 +2,16 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use forge_core::code::Code;
-use forge_core::name::EnvironmentName;
+use forge_core::name::{EnvironmentName, Namespace};
 use forge_core::repository::INSTALLATION_FILE;
 use forge_core::scaffold;
-use forge_core::validate::{Content, Context};
 
 use crate::cli::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::load;
 use crate::output::Output;
-use crate::write_files::{replace_edited, write_new};
+use crate::write_files::{Lock, read_own, replace_edited, write_new};
 
 /// Add environments to the repository
 #[derive(Debug, Args)]
@@ -36,9 +35,9 @@ struct Add {
     /// A cluster registered with Argo CD; the environment's name if absent
     #[arg(long)]
     cluster: Option<String>,
-    /// Who syncs after a push
-    #[arg(long, value_enum, default_value_t = SyncArgument::Manual)]
-    sync: SyncArgument,
+    /// Who syncs after a push; manual if absent
+    #[arg(long, value_enum)]
+    sync: Option<SyncArgument>,
     /// Put before every namespace; needed where two environments share a cluster
     #[arg(long, value_name = "PREFIX")]
     namespace_prefix: Option<String>,
@@ -70,16 +69,9 @@ impl SyncArgument {
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let Command::Add(add) = &arguments.command;
     let root = load::root(global.repo.as_deref())?;
-    let path = root.join(INSTALLATION_FILE);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::new(Code::Unreadable, format!("failed to read {INSTALLATION_FILE}: {error}")))?;
-    let read =
-        |text: &str| Context::new(Some(&Content::Bytes(text.as_bytes().to_vec())), std::iter::empty()).installation;
-    let unusable = || {
-        Failure::new(Code::Unusable, format!("{INSTALLATION_FILE} cannot be used"))
-            .hint("`forge lint` says what is wrong with it")
-    };
-    let mut installation = read(&text).ok_or_else(unusable)?;
+    let lock = Lock::take(&root)?;
+    let text = read_own(&root, INSTALLATION_FILE)?;
+    let mut installation = load::installation(&text)?;
     let listed = |environments: &[forge_core::format::Environment], name: &EnvironmentName| {
         environments.iter().any(|environment| environment.name.value == *name)
     };
@@ -89,17 +81,28 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::UnknownName, format!("no environment `{before}` in {INSTALLATION_FILE}")));
     }
     if listed(&installation.environments, &add.name) {
+        if add.cluster.is_some() || add.sync.is_some() || add.namespace_prefix.is_some() || add.before.is_some() {
+            let message = format!("environment `{}` is in {INSTALLATION_FILE} already", add.name);
+            return Err(Failure::new(Code::BadArgument, message).hint(format!(
+                "change it in {INSTALLATION_FILE} by hand; without options its missing files are written"
+            )));
+        }
         output.say(&format!("environment {} is in {INSTALLATION_FILE} already", add.name));
     } else {
         let cluster = add.cluster.as_deref().unwrap_or(add.name.as_str());
         if cluster.is_empty() || cluster.chars().any(char::is_whitespace) {
             return Err(Failure::new(Code::BadArgument, "--cluster must not be empty or hold white space"));
         }
-        let prefix = add.namespace_prefix.as_deref();
-        let edited = scaffold::add_environment(&text, &add.name, cluster, add.sync.word(), prefix, add.before.as_ref())
+        let (prefix, sync) = (add.namespace_prefix.as_deref(), add.sync.unwrap_or(SyncArgument::Manual));
+        if prefix.is_some_and(|prefix| format!("{prefix}x").parse::<Namespace>().is_err()) {
+            let message =
+                "--namespace-prefix must be lower-case letters, digits and `-`, starting with a letter or digit";
+            return Err(Failure::new(Code::BadArgument, message).hint("write it like `qa-`"));
+        }
+        let edited = scaffold::add_environment(&text, &add.name, cluster, sync.word(), prefix, add.before.as_ref())
             .map_err(|error| Failure::new(Code::BadArgument, error).hint("nothing was changed"))?;
-        installation = read(&edited).ok_or_else(unusable)?;
-        replace_edited(&root, INSTALLATION_FILE, &text, &edited)?;
+        installation = load::installation(&edited)?;
+        replace_edited(&root, INSTALLATION_FILE, &edited, &lock)?;
         output.say(&format!("changed   {INSTALLATION_FILE}"));
     }
     let environment = installation.environments.iter().find(|environment| environment.name.value == add.name);

@@ -50,7 +50,12 @@ enum Format {
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
-    let files = arguments.environment.as_deref().map(|name| selection::environment(repository, name)).transpose()?;
+    let files = arguments
+        .environment
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(|name| selection::environment(repository, name))
+        .transpose()?;
     let graph = selection::graph(repository, files)?;
     let name = files.map(|files| &files.environment.name.value);
     let mut nodes: Vec<NodeIx> = graph.indexes().collect();

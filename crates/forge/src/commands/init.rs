@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
-use forge_core::repository::INSTALLATION_FILE;
+use forge_core::repository::{INSTALLATION_FILE, ROOT_APP_FILE};
 use forge_core::scaffold::{self, PLACEHOLDER, With};
-use forge_core::validate::{Content, Context};
 
 use crate::cli::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::git;
+use crate::load;
 use crate::output::Output;
-use crate::write_files::write_new;
+use crate::write_files::{Lock, read_own, write_new};
 
 /// Write a complete GitOps repository into a folder
 ///
@@ -44,12 +44,20 @@ enum Component {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let folder = arguments.folder.clone().or_else(|| global.repo.clone()).unwrap_or_else(|| PathBuf::from("."));
-    std::fs::create_dir_all(&folder).map_err(|error| Failure::write(format!("`{}`", folder.display()), &error))?;
     for (what, given) in [("--url", &arguments.url), ("--registry", &arguments.registry)] {
-        if given.as_ref().is_some_and(|text| text.is_empty() || text.chars().any(char::is_whitespace)) {
+        let Some(text) = given else { continue };
+        if text.is_empty() || text.chars().any(char::is_whitespace) {
             return Err(Failure::new(Code::BadArgument, format!("{what} must not be empty or hold white space")));
         }
+        if git::without_credentials(text) != *text {
+            let message = format!("{what} holds a password or token, which must not be in Git");
+            return Err(
+                Failure::new(Code::BadArgument, message).hint("leave it out; Argo CD has credentials of its own")
+            );
+        }
     }
+    std::fs::create_dir_all(&folder).map_err(|error| Failure::write(format!("`{}`", folder.display()), &error))?;
+    let _lock = Lock::take(&folder)?;
     let url = arguments.url.clone().or_else(|| git::origin(&folder));
     let branch = git::branch(&folder).unwrap_or_else(|| "main".to_owned());
     let with = With {
@@ -57,16 +65,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         argocd: arguments.with.contains(&Component::SelfManagedArgocd),
     };
     let forge = scaffold::installation_file(url.as_deref(), &branch, arguments.registry.as_deref());
-    let mut written = write_new(&folder, &[forge, scaffold::graph_file()], output)?;
+    let (mut written, _) = write_new(&folder, &[forge, scaffold::graph_file()], output)?;
     // What is there already decides about the rest: environments that were added, another namespace, another URL.
-    let bytes = std::fs::read(folder.join(INSTALLATION_FILE))
-        .map_err(|error| Failure::new(Code::Unreadable, format!("failed to read {INSTALLATION_FILE}: {error}")))?;
-    let context = Context::new(Some(&Content::Bytes(bytes)), std::iter::empty());
-    let installation = context.installation.ok_or_else(|| {
-        Failure::new(Code::Unusable, format!("{INSTALLATION_FILE} is there but cannot be used"))
-            .hint("`forge lint` says what is wrong with it")
-    })?;
-    written += write_new(&folder, &scaffold::installation_files(&installation, with), output)?;
+    let installation = load::installation(&read_own(&folder, INSTALLATION_FILE)?)?;
+    let (more, kept) = write_new(&folder, &scaffold::installation_files(&installation, with), output)?;
+    written += more;
     output.say("");
     if written == 0 {
         output.say("Nothing to do: everything is there.");
@@ -75,6 +78,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         output.say(&format!(
             "There is no Git remote `origin`: replace `{PLACEHOLDER}` in forge.yaml and the app.yaml files."
         ));
+    }
+    if !arguments.with.is_empty() && kept.iter().any(|path| path == ROOT_APP_FILE) {
+        output.say("app.yaml was there and was kept: what --with adds is not in it; `forge init --with …` in an empty folder shows it.");
     }
     output.say("Next: forge project add <repo>/<project> --stack <stack>, then forge lint, forge graph, git commit.");
     Ok(Exit::Done)

@@ -12,7 +12,7 @@ use crate::output::Output;
 
 /// Say everything that is wrong with the repository, at once
 ///
-/// Exit code 0 means clean, 1 means findings, 3 means that there is nothing to look at. A finding can be allowed by a
+/// Exit code 0 means clean, 1 means findings, 3 means that there is no forge.yaml that can be used. A finding can be allowed by a
 /// comment on its line or above it that names the code and a reason: `# forge:allow FORGE-I001 why`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -59,11 +59,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     output.say(&summary);
     let first = report.findings.first().map(|finding| finding.code);
+    let exit = if report.installed { Exit::Findings } else { Exit::Invalid };
+    if !report.installed {
+        output.say("forge.yaml cannot be used, so only single files were checked");
+    }
     // The process ends here, and taking a repository of thousands of files apart takes as long as reading some of it.
     std::mem::forget(report);
     if let Some(code) = first {
         output.say(&format!("\nhint: `forge lint --explain {code}` explains a code"));
-        return Ok(Exit::Findings);
+        return Ok(exit);
     }
     Ok(Exit::Done)
 }

@@ -73,13 +73,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
-    let Some(name) = &arguments.environment else {
+    let Some(name) = arguments.environment.as_ref().filter(|name| !name.is_empty()) else {
         return Err(Failure::new(Code::BadArgument, "which environment?")
             .hint(format!("--environment takes one of: {}", selection::names(repository))));
     };
     let files = selection::environment(repository, name)?;
     let graph = selection::graph(repository, Some(files))?;
-    let scope: Scope = arguments.scope.parse()?;
+    let scope: Scope = if arguments.scope.is_empty() { Scope::Platform } else { arguments.scope.parse()? };
     let (scope, nodes) = graph.scope(&scope, Some(&files.environment.name))?;
     usable.require_pointers(files, &graph, &nodes)?;
     if arguments.simulate {

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::load;
 use crate::output::Output;
-use crate::write_files::{replace_edited, write_new};
+use crate::write_files::{Lock, read_own, replace_edited, write_new};
 
 /// Add projects to the repository
 #[derive(Debug, Args)]
@@ -56,6 +56,7 @@ struct Add {
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let Command::Add(add) = &arguments.command;
     let root = load::root(global.repo.as_deref())?;
+    let lock = Lock::take(&root)?;
     let report = selection::report(global)?;
     let Some(repository) = report.repository else { return Err(Failure::unusable(report.findings)) };
     let mut chosen = Vec::new();
@@ -73,6 +74,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             if wanted.as_ref().is_some_and(|wanted| wanted != known) {
                 let message = format!("`{}` is in stack `{known}` already", add.project);
                 return Err(Failure::new(Code::BadArgument, message).hint(format!("move it in {GRAPH_FILE} by hand")));
+            }
+            if !add.depends_on.is_empty() {
+                let message = format!("`{}` is in {GRAPH_FILE} already", add.project);
+                return Err(Failure::new(Code::BadArgument, message)
+                    .hint(format!("add its dependencies in {GRAPH_FILE} by hand")));
             }
             output.say(&format!("{} is in {GRAPH_FILE} already", add.project));
         }
@@ -99,18 +105,22 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
                     );
                 }
             }
-            let text = std::fs::read_to_string(root.join(GRAPH_FILE))
-                .map_err(|error| Failure::new(Code::Unreadable, format!("failed to read {GRAPH_FILE}: {error}")))?;
+            let text = read_own(&root, GRAPH_FILE)?;
             let edited = scaffold::add_project(&text, &add.project, stack, &add.depends_on)
                 .map_err(|error| Failure::new(Code::BadArgument, error).hint("nothing was changed"))?;
-            replace_edited(&root, GRAPH_FILE, &text, &edited)?;
+            replace_edited(&root, GRAPH_FILE, &edited, &lock)?;
             output.say(&format!("changed   {GRAPH_FILE}"));
         }
     }
     let release = add.release.as_ref().zip(add.digest.as_ref());
     let files: Vec<_> =
         chosen.iter().map(|files| scaffold::pointer_file(&files.environment, &add.project, release)).collect();
-    write_new(&root, &files, output)?;
+    let (_, kept) = write_new(&root, &files, output)?;
+    if release.is_some() && !kept.is_empty() {
+        let message = format!("{} was there and was kept: --release and --digest are not in it", kept.join(", "));
+        return Err(Failure::new(Code::BadArgument, message)
+            .hint("change the pointer by hand; a new release is a commit of its own"));
+    }
     output.say("\nNext: forge lint, forge graph.");
     Ok(Exit::Done)
 }
