@@ -6,15 +6,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// What a finding or an error means for whoever called: decides exit code, retry and metric label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a finding, an error or the failure of a node means for whoever called: decides exit code, retry, metric label and
+/// advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Class {
     /// Something that the user wrote is wrong.
     User,
     /// A rule of the installation forbids it.
     Policy,
+    /// Somebody else changed it meanwhile.
+    Conflict,
+    /// Running again may help.
+    Transient,
+    /// It took too long.
+    Timeout,
+    /// The application itself is not well.
+    Unhealthy,
+    /// A node that it depends on failed.
+    Blocked,
     /// The machine did not let us.
     Internal,
 }

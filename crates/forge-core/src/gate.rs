@@ -17,7 +17,7 @@ mod wanted;
 use jiff::Timestamp;
 
 pub use aggregate::{NodeHealth, aggregate};
-pub use decision::{Act, Class, Decision, Failure, Wait, WaitingFor, Why};
+pub use decision::{Act, Decision, Failure, Wait, WaitingFor, Why};
 pub use expression::{ExprError, MAX_EXPRESSION, compile};
 pub use nonce::{Nonce, NonceError, RunId};
 pub use observed::{

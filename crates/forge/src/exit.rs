@@ -1,4 +1,4 @@
-//! Exit codes (SPEC.md section 5): those that the commands of this version can end with. Every command uses this table.
+//! Exit codes (SPEC.md section 5). Every command uses this table and no other; 2, partial, comes with the run.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,12 @@ pub enum Exit {
     Findings = 1,
     /// Invalid arguments, configuration or input.
     Invalid = 3,
+    /// Timed out.
+    Timeout = 4,
+    /// Somebody else changed it.
+    Conflict = 5,
+    /// Refused by policy.
+    Policy = 6,
 }
 
 impl From<Exit> for ExitCode {

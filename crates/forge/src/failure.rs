@@ -44,8 +44,11 @@ impl Failure {
 
     pub(crate) fn exit(&self) -> Exit {
         match self.code.class() {
-            Class::Internal => Exit::Findings,
-            Class::User | Class::Policy => Exit::Invalid,
+            Class::User => Exit::Invalid,
+            Class::Policy => Exit::Policy,
+            Class::Conflict => Exit::Conflict,
+            Class::Timeout => Exit::Timeout,
+            Class::Transient | Class::Unhealthy | Class::Blocked | Class::Internal => Exit::Findings,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::code::Class;
 use crate::digest::{CommitId, Digest};
 use crate::gate::expression::ExprError;
 use crate::gate::observed::{Health, SyncState};
@@ -44,24 +45,6 @@ pub struct Failure {
     pub why: Why,
     /// What sort of failure that is.
     pub class: Class,
-}
-
-/// Decides exit code, metric label and advice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Class {
-    /// Something in the repository must be changed.
-    User,
-    /// Somebody else changed it meanwhile.
-    Conflict,
-    /// Running again may help.
-    Transient,
-    /// It took too long.
-    Timeout,
-    /// The application itself is not well.
-    Unhealthy,
-    /// A node that it depends on failed.
-    Blocked,
 }
 
 /// What the caller must do now, once; then store what it did and look again.
