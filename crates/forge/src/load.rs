@@ -50,26 +50,22 @@ pub(crate) fn installation(text: &str) -> Result<Installation, Failure> {
 
 /// Reads and checks a whole repository.
 pub fn lint(root: &Path) -> Result<Report, String> {
-    let mut files = walk(root)?;
-    // The few files at the top first: the graph is the largest of all, and nobody should wait for it at the end.
-    files.sort_by(|a, b| a.path.contains('/').cmp(&b.path.contains('/')).then_with(|| a.path.cmp(&b.path)));
-    let installation = files.iter().find(|file| file.path == INSTALLATION_FILE).map(|file| read(root, file));
-    let context = Context::new(installation.as_ref(), files.iter().map(|file| file.path.as_str()));
-    let next = AtomicUsize::new(0);
-    const BATCH: usize = 64;
-    let inspected: Vec<Inspected> = on_all_cores(|| {
-        let mut mine = Vec::new();
-        loop {
-            let start = next.fetch_add(BATCH, Ordering::Relaxed);
-            let Some(batch) = files.get(start..files.len().min(start + BATCH)).filter(|b| !b.is_empty()) else {
-                return mine;
-            };
-            mine.extend(batch.iter().map(|file| inspect(&context, &file.path, &read(root, file))));
+    let installation = match fs::symlink_metadata(root.join(INSTALLATION_FILE)) {
+        Ok(metadata) => {
+            Some(read(root, &Found { path: INSTALLATION_FILE.to_owned(), kind: Kind::of(metadata.file_type()) }))
         }
-    });
-    if inspected.len() != files.len() {
-        return Err("a worker ended early; this is a defect of forge".to_owned());
+        Err(_) => None,
+    };
+    let context = Context::new(installation.as_ref(), std::iter::empty());
+    if context.installation.is_some() {
+        // The usual way: every file is read and looked at where it is found.
+        let inspected = walk(root, |file| inspect(&context, &file.path, &read(root, &file)))?;
+        return Ok(assemble(&context, inspected));
     }
+    // Without a usable forge.yaml the paths themselves must tell what is an environment.
+    let files = walk(root, |file| file)?;
+    let context = Context::new(installation.as_ref(), files.iter().map(|file| file.path.as_str()));
+    let inspected: Vec<Inspected> = files.iter().map(|file| inspect(&context, &file.path, &read(root, file))).collect();
     Ok(assemble(&context, inspected))
 }
 
@@ -90,6 +86,18 @@ enum Kind {
     Unlisted(String),
 }
 
+impl Kind {
+    fn of(kind: fs::FileType) -> Self {
+        if kind.is_file() {
+            Self::Regular
+        } else if kind.is_symlink() {
+            Self::Link
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// Folders that wait for anybody, and how many workers are still at work.
 struct Queue {
     folders: Vec<String>,
@@ -98,21 +106,21 @@ struct Queue {
     failed: Option<String>,
 }
 
-/// All files below a folder. Hidden folders and `node_modules` hold no desired state and are not entered.
-fn walk(root: &Path) -> Result<Vec<Found>, String> {
-    let workers = workers();
-    let queue = Mutex::new(Queue { folders: vec![String::new()], busy: workers, files: 0, failed: None });
+/// Visits all files below a folder, on all cores, in any order. Hidden folders and `node_modules` hold no desired state
+/// and are not entered.
+fn walk<T: Send>(root: &Path, visit: impl Fn(Found) -> T + Sync) -> Result<Vec<T>, String> {
+    let queue = Mutex::new(Queue { folders: vec![String::new()], busy: workers(), files: 0, failed: None });
     let (changed, hungry) = (Condvar::new(), AtomicUsize::new(0));
     let work = || {
-        let mut mine: Vec<Found> = Vec::new();
-        let mut below: Vec<String> = Vec::new();
+        let mut visited: Vec<T> = Vec::new();
+        let (mut files, mut below): (Vec<Found>, Vec<String>) = (Vec::new(), Vec::new());
         let mut counted = 0;
         loop {
             let Some(folder) = below.pop() else {
                 // Out of work: wait until somebody gives some away, or nobody has any.
-                let Ok(mut shared) = queue.lock() else { return mine };
-                shared.files += mine.len() - counted;
-                counted = mine.len();
+                let Ok(mut shared) = queue.lock() else { return visited };
+                shared.files += visited.len() - counted;
+                counted = visited.len();
                 shared.busy -= 1;
                 loop {
                     if shared.files > MOST_FILES {
@@ -120,7 +128,7 @@ fn walk(root: &Path) -> Result<Vec<Found>, String> {
                     }
                     if shared.failed.is_some() || (shared.busy == 0 && shared.folders.is_empty()) {
                         changed.notify_all();
-                        return mine;
+                        return visited;
                     }
                     if let Some(folder) = shared.folders.pop() {
                         shared.busy += 1;
@@ -128,31 +136,34 @@ fn walk(root: &Path) -> Result<Vec<Found>, String> {
                         break;
                     }
                     hungry.fetch_add(1, Ordering::Relaxed);
-                    let Ok(woken) = changed.wait(shared) else { return mine };
+                    let Ok(woken) = changed.wait(shared) else { return visited };
                     hungry.fetch_sub(1, Ordering::Relaxed);
                     shared = woken;
                 }
                 continue;
             };
-            if let Err(message) = list(root, &folder, &mut mine, &mut below) {
+            if let Err(message) = list(root, &folder, &mut files, &mut below) {
                 if folder.is_empty() {
-                    let Ok(mut shared) = queue.lock() else { return mine };
+                    let Ok(mut shared) = queue.lock() else { return visited };
                     shared.failed.get_or_insert(message);
                 } else {
-                    mine.push(Found { path: folder, kind: Kind::Unlisted(message) });
+                    files.push(Found { path: folder.clone(), kind: Kind::Unlisted(message) });
                 }
             }
-            if below.len() > 1 && hungry.load(Ordering::Relaxed) > 0 {
-                let Ok(mut shared) = queue.lock() else { return mine };
-                shared.folders.extend(below.drain(..below.len() / 2));
-                changed.notify_one();
+            // Before the files are looked at, which may take long: the root holds the graph. At the root all is given.
+            let spare = if folder.is_empty() { below.len() } else { below.len() / 2 };
+            if spare > 0 && (folder.is_empty() || hungry.load(Ordering::Relaxed) > 0) {
+                let Ok(mut shared) = queue.lock() else { return visited };
+                shared.folders.extend(below.drain(..spare));
+                changed.notify_all();
             }
+            visited.extend(files.drain(..).map(&visit));
         }
     };
-    let found = on_all_cores(work);
+    let visited = on_all_cores(work);
     match queue.into_inner() {
         Ok(Queue { failed: Some(message), .. }) => Err(message),
-        _ => Ok(found),
+        _ => Ok(visited),
     }
 }
 
@@ -187,12 +198,7 @@ fn list(root: &Path, folder: &str, files: &mut Vec<Found>, folders: &mut Vec<Str
             }
             continue;
         }
-        let kind = match kind {
-            _ if name.to_str().is_none() => Kind::BadName,
-            kind if kind.is_file() => Kind::Regular,
-            kind if kind.is_symlink() => Kind::Link,
-            _ => Kind::Other,
-        };
+        let kind = if name.to_str().is_none() { Kind::BadName } else { Kind::of(kind) };
         files.push(Found { path, kind });
     }
     Ok(())
