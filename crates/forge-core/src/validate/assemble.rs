@@ -70,6 +70,8 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
         }
     }
     let mut repository = None;
+    // An installation with a field that nobody knows is not the one that was meant: good for checks, not for plans.
+    let unsound = findings.iter().any(|f: &Finding| f.place.path == INSTALLATION_FILE && !f.code.allowable());
     if let Some(installation) = &context.installation {
         let mut check = Check { installation, findings, applications: Lookup::new(), namespaces: Lookup::new() };
         check.own_names();
@@ -107,7 +109,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 crossplane: root.unwrap_or(false),
             };
             findings.extend(graphs(&candidate));
-            repository = Some(candidate);
+            repository = (!unsound).then_some(candidate);
         }
     }
     suppressions.sort_by(|(a, _), (b, _)| a.cmp(b));
