@@ -237,11 +237,6 @@ impl Graph {
         self.neighbours(node, &self.predecessors)
     }
 
-    /// The direct successors of a node, stacks resolved to their applications. Sorted.
-    pub fn successors(&self, node: NodeIx) -> Vec<NodeIx> {
-        self.neighbours(node, &self.successors)
-    }
-
     /// All node indexes, in the order of identities.
     pub fn indexes(&self) -> impl Iterator<Item = NodeIx> + use<> {
         (0..self.nodes.len()).map(NodeIx::new)

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 pub use layout::{Layout, Role, is_manifest};
 
-use crate::format::{ClusterFile, DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
+use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
 use crate::graph::{Build, Graph, Implicit};
 use crate::name::{EnvironmentName, ProjectId};
 
@@ -41,8 +41,6 @@ pub struct EnvironmentFiles {
     pub bootstrap: bool,
     /// It has an `env.yaml`, and so an Application `<env>-config`.
     pub config: bool,
-    /// Its cluster file under `platform/clusters`.
-    pub cluster: Option<ClusterFile>,
 }
 
 /// The path of the graph.

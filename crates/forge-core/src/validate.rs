@@ -88,8 +88,6 @@ pub enum Facts {
     Pointer(usize, String, String, Option<ReleasePointer>),
     /// `env.yaml` of a project, or an illegal file beside it.
     ProjectFile(usize, String, String),
-    /// A cluster.
-    Cluster(String, Option<ClusterFile>),
 }
 
 /// What one file says and what is wrong with it.
@@ -216,7 +214,6 @@ fn note_presence(role: &Role<'_>, out: &mut Inspected) {
                 None => Facts::None,
             }
         }
-        Role::Cluster(name) => Facts::Cluster((*name).to_owned(), None),
         Role::EnvironmentApp(environment) => Facts::EnvironmentApp(*environment),
         Role::EnvironmentConfig(environment) => Facts::EnvironmentConfig(*environment),
         Role::Override(environment) => Facts::Override(*environment, None),
@@ -315,11 +312,9 @@ fn own_format(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out: &mut
             }
         }
         Role::Cluster(name) => {
-            let cluster = ClusterFile::decode(&mut decoder, document);
-            if let Some(cluster) = &cluster {
+            if let Some(cluster) = ClusterFile::decode(&mut decoder, document) {
                 expect_name(&mut decoder, cluster.name(), name);
             }
-            out.facts = Facts::Cluster((*name).to_owned(), cluster.filter(|_| decoder.is_clean()));
         }
         _ => {}
     }

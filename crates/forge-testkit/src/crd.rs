@@ -29,7 +29,7 @@ use thiserror::Error;
 use schema::{Level, child};
 
 /// A Go module, its version, and the folder inside it that holds CRDs.
-const SOURCES: [(&str, &str, &str); 3] = [
+pub const SOURCES: [(&str, &str, &str); 3] = [
     ("github.com/argoproj/argo-cd/v3", "v3.2.11", "manifests/crds"),
     ("github.com/argoproj/argo-workflows/v3", "v3.7.6", "manifests/base/crds/full"),
     ("github.com/crossplane/crossplane/v2", "v2.2.0", "cluster/crds"),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{fs, str};
 
-use forge_testkit::crd::Crds;
+use forge_testkit::crd::{Crds, SOURCES};
 use serde_json::{Value, json};
 
 fn crds() -> Crds {
@@ -339,4 +339,12 @@ fn the_examples_of_argo_workflows_pass_but_for_the_one_that_is_wrong() {
     }
     assert_eq!(problems, ["memoize-simple.yaml: spec.templates[0].memoize.cache.configMap.key: required"]);
     assert!(checked > 150, "{checked}");
+}
+
+#[test]
+fn set_up_fetches_the_modules_that_are_read_here() {
+    let versions = fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/versions")).unwrap();
+    let listed: Vec<&str> = versions.lines().map(str::trim).filter(|line| line.starts_with("github.com/")).collect();
+    let read: Vec<String> = SOURCES.iter().map(|(module, version, _)| format!("{module}@{version}")).collect();
+    assert_eq!(listed, read);
 }

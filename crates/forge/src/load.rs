@@ -1,4 +1,5 @@
-//! Reading a repository: every file once, on all cores, within limits, without following a link out of it.
+//! Reading a repository: `forge.yaml` first, which says where the environments are, then every file where it is found, on
+//! all cores, within limits, without following a link out of it.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -50,7 +50,8 @@ impl Reduced {
 const WORTH_A_JOIN: usize = 64;
 
 impl Graph {
-    /// The tasks of these nodes, which must hold their own predecessors (as every scope does).
+    /// The tasks of these nodes, which must hold everything that lies between two of them: a scope does, and so does all
+    /// that waits for a node.
     pub fn reduced(&self, nodes: &[NodeIx]) -> Reduced {
         let wanted: BTreeSet<Vertex> = nodes.iter().map(|node| self.vertex(*node)).collect();
         let kept = |vertex: &Vertex| self.node_of(*vertex).is_none() || wanted.contains(vertex);

@@ -33,7 +33,6 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let mut suppressions = Vec::new();
     let mut graph: Option<DependencyGraph> = None;
     let mut root: Option<bool> = None;
-    let mut clusters = BTreeMap::new();
     let mut stray: BTreeSet<String> = BTreeSet::new();
     let mut graph_file = false;
     let mut environments: BTreeMap<usize, Collected> = BTreeMap::new();
@@ -51,9 +50,6 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             }
             Facts::Graph(found) => graph = Some(found),
             Facts::RootApp { crossplane } => root = Some(crossplane),
-            Facts::Cluster(name, cluster) => {
-                clusters.insert(name, cluster);
-            }
             Facts::Override(env, over) => {
                 let collected = environments.entry(env).or_default();
                 collected.broken = over.is_none();
@@ -98,7 +94,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 continue;
             }
             let collected = environments.remove(&index).unwrap_or_default();
-            all.push(check.environment(environment, collected, &clusters));
+            all.push(check.environment(environment, collected));
         }
         findings = check.findings;
         if let (Some(graph), false) = (graph, broken) {
@@ -334,12 +330,7 @@ impl Check<'_> {
         self.findings.push(finding.with_fix("rename one of the folders"));
     }
 
-    fn environment(
-        &mut self,
-        environment: &Environment,
-        collected: Collected,
-        clusters: &BTreeMap<String, Option<crate::format::ClusterFile>>,
-    ) -> EnvironmentFiles {
+    fn environment(&mut self, environment: &Environment, collected: Collected) -> EnvironmentFiles {
         let name = &environment.name.value;
         let mut projects = BTreeMap::new();
         let mut unusable = BTreeSet::new();
@@ -381,7 +372,6 @@ impl Check<'_> {
             overrides: collected.overrides,
             bootstrap: collected.app,
             config: collected.config,
-            cluster: clusters.get(name.as_str()).cloned().flatten(),
         }
     }
 }
