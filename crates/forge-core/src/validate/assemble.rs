@@ -2,6 +2,7 @@
 //! other, and what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Context, Facts, Inspected, Report, suppress};
 use crate::code::Code;
@@ -123,7 +124,7 @@ struct Check<'c> {
     /// Every Application that the layout makes, and the path or thing it comes from.
     applications: Lookup<String, Origin>,
     /// Every namespace by cluster (its first environment), and the project and the environment's folder it comes from.
-    namespaces: Lookup<(usize, String), (ProjectId, String)>,
+    namespaces: Lookup<(usize, String), (ProjectId, Arc<str>)>,
 }
 
 /// Where the name of an Application comes from.
@@ -131,7 +132,7 @@ enum Origin {
     /// An environment's own.
     Environment(String),
     /// A project in the folder of an environment.
-    Project(String, ProjectId),
+    Project(Arc<str>, ProjectId),
 }
 
 impl std::fmt::Display for Origin {
@@ -290,7 +291,7 @@ impl Check<'_> {
 
     /// The names that follow from a project's path: short enough, and nobody else's. All Applications live in one
     /// namespace, so they must differ between environments too; namespaces must differ within a cluster.
-    fn project_names(&mut self, environment: &Environment, id: &ProjectId) {
+    fn project_names(&mut self, environment: &Environment, folder: &Arc<str>, id: &ProjectId) {
         let (repo, project) = (id.repo.as_str(), id.project.as_str());
         let application = [environment.name.as_str(), "-", repo, "-", project].concat();
         let namespace = [environment.namespace_prefix.as_str(), repo, "-", project].concat();
@@ -319,10 +320,10 @@ impl Check<'_> {
                 self.collides(environment, id, message);
             }
             None => {
-                self.namespaces.insert(key, (id.clone(), environment.path.clone()));
+                self.namespaces.insert(key, (id.clone(), Arc::clone(folder)));
             }
         }
-        self.applications.insert(application, Origin::Project(environment.path.clone(), id.clone()));
+        self.applications.insert(application, Origin::Project(Arc::clone(folder), id.clone()));
     }
 
     fn collides(&mut self, environment: &Environment, id: &ProjectId, message: String) {
@@ -332,6 +333,7 @@ impl Check<'_> {
 
     fn environment(&mut self, environment: &Environment, collected: Collected) -> EnvironmentFiles {
         let name = &environment.name.value;
+        let folder: Arc<str> = environment.path.as_str().into();
         let mut projects = BTreeMap::new();
         let mut unusable = BTreeSet::new();
         // A pointer comes before other files of its folder, which then say nothing new.
@@ -349,7 +351,7 @@ impl Check<'_> {
                     continue;
                 }
             };
-            self.project_names(environment, &id);
+            self.project_names(environment, &folder, &id);
             match pointer {
                 Some(pointer) => {
                     projects.insert(id, pointer);
@@ -404,8 +406,11 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
         };
         let Some(graph) = graph else { continue };
         findings.extend(named_twice(repository, files, graph));
-        let nodes: BTreeSet<&ProjectId> = graph.nodes().iter().filter_map(project).collect();
-        for id in nodes.iter().filter(|id| !files.projects.contains_key(id) && !files.unusable.contains(id)) {
+        // Looked up by hash, walked in the order of identities.
+        let nodes: Lookup<&ProjectId, ()> = graph.nodes().iter().filter_map(project).map(|id| (id, ())).collect();
+        let pointers: Lookup<&ProjectId, ()> =
+            files.projects.keys().chain(&files.unusable).map(|id| (id, ())).collect();
+        for id in graph.nodes().iter().filter_map(project).filter(|id| !pointers.contains_key(id)) {
             let message = format!("`{id}` has no release pointer in environment `{name}`");
             let fix = format!(
                 "write {}/apps/{}/{}/release.yaml, or leave it out there with `without` in {}/graph.yaml",
@@ -415,7 +420,7 @@ fn graphs(repository: &Repository) -> Vec<Finding> {
             let place = Place::new(GRAPH_FILE, at);
             findings.push(Finding::new(Code::NodeWithoutPointer, place, message).with_fix(fix));
         }
-        for id in files.projects.keys().chain(&files.unusable).filter(|id| !nodes.contains(id)) {
+        for id in files.projects.keys().chain(&files.unusable).filter(|id| !nodes.contains_key(id)) {
             let path = format!("{}/apps/{}/{}/release.yaml", files.environment.path, id.repo, id.project);
             let message = format!("`{id}` is not in the graph of environment `{name}`, so no run would deploy it");
             let left_out = base.graph.as_ref().is_some_and(|graph| graph.find(&id.into()).is_some());
