@@ -8,6 +8,8 @@
 pub mod code;
 pub mod digest;
 pub mod duration;
+pub mod exit;
+pub mod failure;
 pub mod finding;
 pub mod format;
 pub mod gate;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{env, graph, init, lint, plan, project, schema};
-use crate::exit::Exit;
 use crate::output::Output;
+use forge_core::exit::Exit;
 
 /// Deploys a platform of interdependent applications onto Kubernetes in dependency order, through Argo, from Git
 ///

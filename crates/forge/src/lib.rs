@@ -2,8 +2,6 @@
 
 pub mod cli;
 mod commands;
-pub mod exit;
-mod failure;
 mod git;
 mod lint_report;
 pub mod load;

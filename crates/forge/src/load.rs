@@ -13,7 +13,7 @@ use forge_core::repository::{INSTALLATION_FILE, is_manifest};
 use forge_core::validate::{Content, Context, Inspected, Report, assemble, inspect};
 use forge_core::yaml::Limits;
 
-use crate::failure::Failure;
+use forge_core::failure::Failure;
 
 /// More files than any repository has; beyond it lies a wrong folder.
 const MOST_FILES: usize = 1_000_000;

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use forge_core::finding::Finding;
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Where a command writes, and how.
 pub(crate) struct Output<'o> {

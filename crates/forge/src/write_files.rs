@@ -9,8 +9,8 @@ use forge_core::code::Code;
 use forge_core::scaffold;
 use forge_core::yaml::Limits;
 
-use crate::failure::Failure;
 use crate::output::{Output, Paint};
+use forge_core::failure::Failure;
 
 /// Holds other commands off that edit the same repository, until it is dropped.
 pub(crate) struct Lock(#[expect(dead_code, reason = "the lock lives as long as the file")] File);

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::selection;
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::output::{Output, Paint};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Show the dependency graph: nodes, waves, critical path, width
 ///

@@ -8,12 +8,12 @@ use forge_core::repository::{INSTALLATION_FILE, ROOT_APP_FILE};
 use forge_core::scaffold::{self, PLACEHOLDER, With};
 
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::git;
 use crate::load;
 use crate::output::Output;
 use crate::write_files::{Lock, read_own, write_new};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Write a complete GitOps repository into a folder
 ///

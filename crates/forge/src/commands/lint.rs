@@ -5,10 +5,10 @@ use forge_core::code::Code;
 
 use super::selection;
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::lint_report::{json, junit, sarif, text};
 use crate::output::Output;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Say everything that is wrong with the repository, at once
 ///

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::{selection, simulate};
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::output::{Output, Paint};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Show what a run would do, in which order, with which limits
 ///

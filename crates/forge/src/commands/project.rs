@@ -10,11 +10,11 @@ use forge_core::scaffold;
 
 use super::selection;
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::load;
 use crate::output::Output;
 use crate::write_files::{Lock, read_own, replace_edited, write_new};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Add projects to the repository
 #[derive(Debug, Args)]

@@ -4,9 +4,9 @@ use clap::Args;
 use forge_core::code::Code;
 use forge_core::format::{KINDS, schema};
 
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::output::Output;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// Print the JSON Schema of a kind of file
 #[derive(Debug, Args)]

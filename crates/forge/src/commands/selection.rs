@@ -8,9 +8,9 @@ use forge_core::repository::{EnvironmentFiles, Repository};
 use forge_core::validate::Report;
 
 use crate::cli::Global;
-use crate::failure::Failure;
 use crate::load;
 use crate::output::Output;
+use forge_core::failure::Failure;
 
 /// Reads the repository and checks everything about it.
 pub(super) fn report(global: &Global) -> Result<Report, Failure> {

@@ -14,9 +14,9 @@ use serde_json::json;
 
 use super::plan::{Format, documents};
 use super::selection;
-use crate::exit::Exit;
-use crate::failure::Failure;
 use crate::output::{Output, Paint};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
 
 /// What a simulation takes.
 #[derive(Debug, Args)]

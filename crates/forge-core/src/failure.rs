@@ -1,40 +1,45 @@
-//! Why a command could not do its work, as the user sees it: a code, a sentence, and the next step.
+//! Why a command could not do its work, as the user sees it: a code, a sentence, and the next step. Shared by every binary.
 
 use std::fmt::Display;
 
-use forge_core::code::{Class, Code};
-use forge_core::finding::Finding;
-use forge_core::graph::ScopeError;
+use crate::code::{Class, Code};
+use crate::finding::Finding;
+use crate::graph::ScopeError;
 
 use crate::exit::Exit;
 
 /// A command that could not do its work.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
+pub struct Failure {
+    /// What kind of failure.
+    pub code: Code,
+    /// One sentence, with the values that matter.
+    pub message: String,
+    /// The next step, if it is more than reading the page.
+    pub hint: Option<String>,
     /// What is wrong with the repository, where that is the reason.
-    pub(crate) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
 }
 
 impl Failure {
-    pub(crate) fn new(code: Code, message: impl Display) -> Self {
+    /// A failure with the sentence that says what happened.
+    pub fn new(code: Code, message: impl Display) -> Self {
         Self { code, message: message.to_string(), hint: None, findings: Vec::new() }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Display) -> Self {
+    /// With the next step.
+    pub fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(hint.to_string());
         self
     }
 
     /// Stdout or a file that cannot be written.
-    pub(crate) fn write(what: impl Display, error: &std::io::Error) -> Self {
+    pub fn write(what: impl Display, error: &std::io::Error) -> Self {
         Self::new(Code::CannotWrite, format!("failed to write {what}: {error}"))
     }
 
     /// The repository cannot be used because of these; what could be allowed is not the reason.
-    pub(crate) fn unusable(mut findings: Vec<Finding>) -> Self {
+    pub fn unusable(mut findings: Vec<Finding>) -> Self {
         findings.retain(|finding| !finding.code.allowable());
         let count = findings.len();
         let things = if count == 1 { "1 finding keeps".to_owned() } else { format!("{count} findings keep") };
@@ -42,7 +47,8 @@ impl Failure {
             .hint("fix what is listed above; `forge lint` shows everything")
     }
 
-    pub(crate) fn exit(&self) -> Exit {
+    /// How a command that fails this way ends.
+    pub fn exit(&self) -> Exit {
         match self.code.class() {
             Class::User => Exit::Invalid,
             Class::Policy => Exit::Policy,

@@ -1,0 +1,2 @@
+//! The `forge-sandbox` binary.
+fn main() {}
