@@ -11,7 +11,7 @@ export FORGE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/forge
 export CARGO_TARGET_DIR := $(FORGE_CACHE)/target
 export CARGO_TERM_COLOR ?= auto
 # The slice of random cases that tests run is the same everywhere; `make soak` takes others.
-test check: export PROPTEST_RNG_SEED ?= 20260101
+test check cluster: export PROPTEST_RNG_SEED ?= 20260101
 TOOLS := $(FORGE_CACHE)/tools
 FORGE := $(CARGO_TARGET_DIR)/debug/forge
 EXAMPLE := examples/platform
@@ -38,18 +38,21 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet
 
+.PHONY: cluster
+cluster: build ## Only the tests that need a cluster, on a sandbox of their own (root)
+	@tools/cluster $(FILTER)
+
 .PHONY: test
-test: check ## All tests
+test: check cluster ## All tests
 
 .PHONY: bench
 bench: ## What operations cost, side by side with what people use today
 	@$(SETUP) rust kubeconform
-	@cargo build --release --locked -p forge -p forge-testkit --bin forge --bin bench
+	@cargo build --release --locked -p forge -p forge-sandbox -p forge-testkit --bin forge --bin forge-sandbox --bin bench
 	@$(CARGO_TARGET_DIR)/release/bench $(CARGO_TARGET_DIR)/release/forge $(TOOLS)/bin/kubeconform
 
 .PHONY: soak
-soak: ## Long random campaigns; SEED=n replays, CASES=n sets their length
-	@$(SETUP) rust
+soak: build ## Long random campaigns; SEED=n replays, CASES=n and ROUNDS=n set their length
 	@tools/soak
 
 .PHONY: fuzz

@@ -1,2 +1,7 @@
 //! The `forge-sandbox` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forge_sandbox::cli::main(std::env::args_os()).into()
+}

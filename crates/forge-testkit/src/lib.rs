@@ -3,6 +3,8 @@
 pub mod crd;
 pub mod example;
 pub mod generate;
+pub mod reference;
+pub mod sandbox;
 
 /// How many cases a property gets: a short slice in `make test`, `FORGE_SOAK` of them in `make soak`.
 pub fn cases(slice: u32) -> u32 {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{env, graph, init, lint, plan, project, schema};
+use crate::commands::{env, graph, init, lint, plan, project, sandbox, schema};
 use crate::output::Output;
 use forge_core::exit::Exit;
 
@@ -43,6 +43,7 @@ enum Command {
     Graph(graph::Arguments),
     Plan(plan::Arguments),
     Schema(schema::Arguments),
+    Sandbox(sandbox::Arguments),
 }
 
 /// The whole command line as clap describes it, for the generated reference.
@@ -73,6 +74,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
+        Command::Sandbox(arguments) => sandbox::run(&arguments),
     };
     result.unwrap_or_else(|failure| output.failure(&failure))
 }

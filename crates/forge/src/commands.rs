@@ -6,6 +6,7 @@ pub(crate) mod init;
 pub(crate) mod lint;
 pub(crate) mod plan;
 pub(crate) mod project;
+pub(crate) mod sandbox;
 pub(crate) mod schema;
 mod selection;
 mod simulate;

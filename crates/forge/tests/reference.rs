@@ -3,24 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
 use forge_core::format::{KINDS, schema};
+use forge_testkit::reference::{command_line, compare};
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
-}
-
-fn compare(path: &Path, expected: &str) {
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, expected).unwrap();
-    }
-    let found = fs::read_to_string(path).unwrap_or_default();
-    assert!(found == expected, "{} is not what the code says; `make bless` writes it again", path.display());
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {
@@ -41,21 +32,8 @@ fn the_cli_reference_is_what_help_says() {
     let mut page = String::from(
         "# Command line\n\nGenerated from `forge --help`; `make bless` writes it again.\n\nExit codes: 0 done, 1 findings or failure, 3 invalid arguments, configuration or input.\nData goes to stdout, everything else to stderr.\n",
     );
-    let mut root = forge::cli::command().term_width(100);
-    root.build();
-    section(&mut page, &mut root, "forge");
+    command_line(&mut page, forge::cli::command());
     compare(&docs().join("reference/cli.md"), &page);
-}
-
-fn section(page: &mut String, command: &mut clap::Command, path: &str) {
-    let help = command.clone().color(clap::ColorChoice::Never).render_long_help();
-    let _ = write!(page, "\n## `{path}`\n\n```text\n{}\n```\n", help.to_string().trim_end());
-    let children: Vec<String> = command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
-    for name in children.iter().filter(|name| *name != "help") {
-        if let Some(child) = command.find_subcommand_mut(name) {
-            section(page, child, &format!("{path} {name}"));
-        }
-    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     start_up(forge)?;
     lint(forge, kubeconform)?;
     planning()?;
-    Ok(())
+    sandbox(forge)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -194,5 +194,62 @@ fn planning() -> Result<(), Box<dyn Error>> {
             planning.as_secs_f64() * 1e6 / nodes as f64
         );
     }
+    Ok(())
+}
+
+/// From a warm cache to a cluster that serves, beside the time of each of its parts, and back to nothing.
+fn sandbox(forge: &Path) -> Result<(), Box<dyn Error>> {
+    const ROUNDS: usize = 3;
+    let command = |args: &[&str]| {
+        let output =
+            Command::new(forge).args(["sandbox", "--name", "bench"]).args(args).stderr(Stdio::inherit()).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            Ok(said)
+        } else {
+            Err(format!("forge sandbox {}: {}", args.join(" "), output.status))
+        }
+        .map_err(Box::<dyn Error>::from)
+    };
+    println!("\nsandbox: medians of {ROUNDS} rounds from a warm cache");
+    command(&["down"])?;
+    let (mut ups, mut downs, mut parts) = (Vec::new(), Vec::new(), Vec::<(String, Vec<Duration>)>::new());
+    let mut memory = 0;
+    for round in 0..ROUNDS {
+        let said: serde_json::Value = serde_json::from_str(&command(&["up", "--output", "json"])?)?;
+        let seconds = |value: &serde_json::Value| {
+            Duration::from_secs_f64(value.get("seconds").and_then(serde_json::Value::as_f64).unwrap_or_default())
+        };
+        ups.push(seconds(&said));
+        for step in said.get("steps").and_then(serde_json::Value::as_array).into_iter().flatten() {
+            let name = step.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+            match parts.iter_mut().find(|(known, _)| known == name) {
+                Some((_, times)) => times.push(seconds(step)),
+                None => parts.push((name.to_owned(), vec![seconds(step)])),
+            }
+        }
+        if round == 0 {
+            let status: serde_json::Value = serde_json::from_str(&command(&["status", "--output", "json"])?)?;
+            memory = status.get("memoryBytes").and_then(serde_json::Value::as_u64).unwrap_or_default() >> 20;
+        }
+        let start = Instant::now();
+        command(&["down"])?;
+        downs.push(start.elapsed());
+    }
+    let up = median(ups);
+    for (name, times) in parts {
+        let time = median(times);
+        println!(
+            "  {name:<32} {:>6.2} s  {:>3.0} %",
+            time.as_secs_f64(),
+            100.0 * time.as_secs_f64() / up.as_secs_f64()
+        );
+    }
+    println!("  components of one step start together and are timed from its start");
+    println!(
+        "  up {:.1} s (wanted: 40 s or less), down {:.1} s (10 s), idle {memory} MiB (1536 MiB)",
+        up.as_secs_f64(),
+        median(downs).as_secs_f64()
+    );
     Ok(())
 }

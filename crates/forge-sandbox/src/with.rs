@@ -1,0 +1,98 @@
+//! `up --with`: charts that are installed by plain Helm from the cache, every image by digest from the sandbox's registry.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use crate::build::Built;
+use crate::cluster::Cluster;
+use crate::program::{Program, ProgramError};
+
+/// A chart that can be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Addition {
+    /// Argo CD, in namespace argocd
+    ArgoCd,
+    /// The controller of Argo Workflows, in namespace argo
+    ArgoWorkflows,
+    /// The controller of Argo Events, in namespace argo-events
+    ArgoEvents,
+    /// Crossplane, in namespace crossplane-system
+    Crossplane,
+}
+
+impl Addition {
+    /// In the order of installation.
+    pub const ALL: [Self; 4] = [Self::ArgoCd, Self::ArgoWorkflows, Self::ArgoEvents, Self::Crossplane];
+
+    /// The name of the chart and of the release.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ArgoCd => "argo-cd",
+            Self::ArgoWorkflows => "argo-workflows",
+            Self::ArgoEvents => "argo-events",
+            Self::Crossplane => "crossplane",
+        }
+    }
+
+    fn namespace(self) -> &'static str {
+        match self {
+            Self::ArgoCd => "argocd",
+            Self::ArgoWorkflows => "argo",
+            Self::ArgoEvents => "argo-events",
+            Self::Crossplane => "crossplane-system",
+        }
+    }
+
+    /// Installs it, or makes it as it should be, and waits until it is ready.
+    pub fn install(self, cluster: &Cluster, built: &Built) -> Result<(), ProgramError> {
+        Program::new(&built.helm)
+            .args(["upgrade", "--install", self.name()])
+            .arg(built.charts.join(self.name()))
+            .args(["--namespace", self.namespace(), "--create-namespace", "--wait", "--timeout", "4m", "--values", "-"])
+            .input(self.values(built).to_string())
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .limit(Duration::from_secs(300))
+            .run()
+            .map(drop)
+    }
+
+    /// Only what a sandbox without a way out needs: images that are there, and nothing that wants more.
+    fn values(self, built: &Built) -> Value {
+        let tag = |name: &str| {
+            let image = built.images.iter().find(|image| image.name == name);
+            image.map(|image| format!("{}@{}", image.tag, image.digest)).unwrap_or_default()
+        };
+        let whole = |name: &str| {
+            let image = built.images.iter().find(|image| image.name == name);
+            image.map(|image| format!("{}@{}", image.repository, image.digest)).unwrap_or_default()
+        };
+        match self {
+            Self::ArgoCd => json!({
+                "global": {"image": {"tag": tag("argocd")}},
+                "redis": {"image": {"tag": tag("redis")}},
+                "redisSecretInit": {"enabled": true},
+                "dex": {"enabled": false},
+                "notifications": {"enabled": false},
+                "configs": {"params": {"server.insecure": true}},
+            }),
+            Self::ArgoWorkflows => json!({
+                "controller": {"image": {"tag": tag("workflow-controller")}},
+                "executor": {"image": {"tag": tag("argoexec")}},
+                "server": {"enabled": false},
+            }),
+            Self::ArgoEvents => json!({
+                "global": {"image": {"tag": tag("argo-events")}},
+                "configs": {"jetstream": {"versions": [{
+                    "version": "latest",
+                    "natsImage": whole("nats"),
+                    "metricsExporterImage": whole("prometheus-nats-exporter"),
+                    "configReloaderImage": whole("nats-server-config-reloader"),
+                    "startCommand": "/nats-server",
+                }]}},
+            }),
+            Self::Crossplane => json!({"image": {"tag": tag("crossplane")}}),
+        }
+    }
+}

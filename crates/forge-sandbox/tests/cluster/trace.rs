@@ -1,0 +1,96 @@
+//! What a sandbox could leave on the machine. Everything is looked for by what only a sandbox of this name or range has.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use forge_testkit::sandbox::run;
+
+/// What the machine has that a sandbox could have made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traces {
+    mounts: BTreeSet<String>,
+    links: BTreeSet<String>,
+    routes: BTreeSet<String>,
+    tables: String,
+    namespaces: String,
+    cgroups: BTreeSet<PathBuf>,
+    processes: BTreeSet<String>,
+    files: BTreeSet<PathBuf>,
+}
+
+/// Looks at everything.
+pub fn traces() -> Traces {
+    let text = |program: &str, args: &[&str]| run(Command::new(program).args(args), None).stdout;
+    let lines = |text: String| text.lines().map(|line| line.trim().to_owned()).collect();
+    let links = fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut cgroups = BTreeSet::new();
+    for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        cgroups.extend(fs::read_dir(hierarchy.path()).into_iter().flatten().flatten().map(|entry| entry.path()));
+        cgroups.insert(hierarchy.path());
+    }
+    cgroups.retain(|path| path.is_dir());
+    Traces {
+        mounts: fs::read_to_string("/proc/mounts").unwrap().lines().map(str::to_owned).collect(),
+        links: links.collect(),
+        routes: lines(text("ip", &["route", "show", "table", "all"])),
+        tables: text("nft", &["list", "tables"]),
+        namespaces: text("ip", &["netns", "list"]),
+        cgroups,
+        processes: processes(),
+        files: sandboxes()
+            .into_iter()
+            .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten())
+            .map(|entry| entry.path())
+            .collect(),
+    }
+}
+
+/// Processes that live in another PID namespace than ours, or whose command line is one of a sandbox.
+fn processes() -> BTreeSet<String> {
+    let own = fs::read_link("/proc/self/ns/pid").unwrap();
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().filter(|name| name.parse::<u32>().is_ok()).map(str::to_owned) else {
+            continue;
+        };
+        let other = fs::read_link(entry.path().join("ns/pid")).is_ok_and(|namespace| namespace != own);
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if other || line.contains("forge-sandbox init") || line.contains("forge-sandbox enter") {
+            found.insert(format!("{pid} {line}"));
+        }
+    }
+    found
+}
+
+fn sandboxes() -> Option<PathBuf> {
+    let cache = std::env::var_os("FORGE_CACHE").map(PathBuf::from).or_else(|| {
+        let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        base.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+            .map(|base| base.join("forge"))
+    });
+    cache.map(|cache| cache.join("sandboxes"))
+}
+
+impl Traces {
+    /// What is there now and was not then, in words.
+    pub fn since(&self, before: &Self) -> String {
+        let mut found = Vec::new();
+        let mut more = |what: &str, now: BTreeSet<String>, then: BTreeSet<String>| {
+            found.extend(now.difference(&then).map(|new| format!("{what}: {new}")));
+        };
+        let paths = |set: &BTreeSet<PathBuf>| set.iter().map(|path| path.display().to_string()).collect();
+        let one = |text: &str| text.lines().map(str::to_owned).collect();
+        more("mount", self.mounts.clone(), before.mounts.clone());
+        more("link", self.links.clone(), before.links.clone());
+        more("route", self.routes.clone(), before.routes.clone());
+        more("nft table", one(&self.tables), one(&before.tables));
+        more("network namespace", one(&self.namespaces), one(&before.namespaces));
+        more("cgroup", paths(&self.cgroups), paths(&before.cgroups));
+        more("process", self.processes.clone(), before.processes.clone());
+        more("file", paths(&self.files), paths(&before.files));
+        found.join("\n")
+    }
+}
