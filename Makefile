@@ -37,6 +37,7 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@tools/deny
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet
+	@cd sandbox/services && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 
 .PHONY: cluster
 cluster: build ## Only the tests that need a cluster, on a sandbox of their own (root)

@@ -191,7 +191,14 @@ func (s *gitServer) serveRepository(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if err := s.repositories.find(name); err != nil {
+	err = s.repositories.find(name)
+	if errors.Is(err, errNoRepository) && found.service == receivePack {
+		// A push makes its repository: who may push may create, and a newcomer expects it.
+		if _, err = s.repositories.create(r.Context(), name); err == nil {
+			log.Printf("`%s` created `%s` by a push", user, name)
+		}
+	}
+	if err != nil {
 		refuse(w, name, err)
 		return
 	}

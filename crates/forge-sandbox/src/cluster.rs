@@ -46,6 +46,17 @@ impl Cluster {
         self.kubectl(&apply).input(list).limit(Duration::from_secs(120)).run().map(drop)
     }
 
+    /// What KWOK pretends, and the kind that holds it.
+    pub fn apply_stages(&self) -> Result<(), ProgramError> {
+        let kind = include_str!("../../../sandbox/kwok-stage-crd.yaml");
+        let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=forge-sandbox", "-f", "-"];
+        self.kubectl(&apply).input(kind).run()?;
+        self.kubectl(&["wait", "crd/stages.kwok.x-k8s.io", "--for=condition=Established", "--timeout=60s"])
+            .limit(Duration::from_secs(70))
+            .run()?;
+        self.kubectl(&apply).input(include_str!("../../../sandbox/kwok-stages.yaml")).run().map(drop)
+    }
+
     /// Nothing if the real node is ready, or why it is not.
     pub fn node_ready(&self) -> Result<(), String> {
         let jsonpath = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status} {.status.conditions[?(@.type==\"Ready\")].message}";
@@ -141,6 +152,7 @@ fn rights() -> Vec<Value> {
                 {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["update", "patch", "delete"]},
                 {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
                 {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": write},
+            {"apiGroups": ["kwok.x-k8s.io"], "resources": ["stages"], "verbs": write},
             ]),
         ),
         binding("sandbox-kwok", user("sandbox-kwok")),

@@ -247,11 +247,13 @@ impl Context<'_> {
     fn kwok(&self) -> Vec<String> {
         args(&[
             ("kubeconfig", &self.pki("kwok.kubeconfig")),
-            ("config", &self.config("kwok.yaml")),
+            // Stages are objects of the cluster: from a file, a kind that does not exist yet would end it.
+            ("enable-crds", "Stage"),
             ("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake"),
             ("server-address", &format!("0.0.0.0:{}", port::KWOK)),
             ("cidr", &self.range.simulated().to_string()),
             ("node-ip", &self.range.node().to_string()),
+            ("node-port", &port::KWOK.to_string()),
             ("node-lease-duration-seconds", "40"),
         ])
     }
@@ -267,7 +269,6 @@ impl Context<'_> {
             ("kube-proxy.json", self.proxy_config().to_string()),
             // For pods that want the node's own resolver: it has none, because there is nowhere to ask.
             ("resolv.conf", "search .\n".to_owned()),
-            ("kwok.yaml", include_str!("../../../sandbox/kwok.yaml").to_owned()),
         ]
     }
 

@@ -93,6 +93,9 @@ pub fn up(
             up.step("rights, CoreDNS, storage class", |_| Ok(cluster.apply(&cluster::addons(range, built))?))?;
         }
     }
+    if context.simulate {
+        up.step("simulated behaviour", |_| Ok(cluster.apply_stages()?))?;
+    }
     up.start(init, &asker, components.iter().filter(|component| component.step == 3).collect())?;
     up.step("node", |up| up.wait("node", || cluster.node_ready()))?;
     if record.nodes > 0 || wanted.nodes.is_some() {

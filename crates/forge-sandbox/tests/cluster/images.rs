@@ -20,18 +20,18 @@ fn images() -> &'static BTreeMap<String, String> {
 }
 
 /// A reference by digest, as a pod would have it. Whatever host it names, the registry of the sandbox serves it.
-pub fn image(repository: &str) -> String {
+pub(crate) fn image(repository: &str) -> String {
     let digest = images().get(repository).unwrap_or_else(|| panic!("no image {repository}: {:?}", images().keys()));
     format!("registry.example.com/{repository}@{digest}")
 }
 
 /// Our own workload: HTTP, no shell.
-pub fn sample() -> String {
+pub(crate) fn sample() -> String {
     image("forge/sample")
 }
 
 /// An image with a shell.
-pub fn toolbox() -> String {
+pub(crate) fn toolbox() -> String {
     image("argoproj/argocd")
 }
 

@@ -9,7 +9,7 @@ use forge_testkit::sandbox::run;
 
 /// What the machine has that a sandbox could have made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Traces {
+pub(crate) struct Traces {
     mounts: BTreeSet<String>,
     links: BTreeSet<String>,
     routes: BTreeSet<String>,
@@ -21,7 +21,7 @@ pub struct Traces {
 }
 
 /// Looks at everything.
-pub fn traces() -> Traces {
+pub(crate) fn traces() -> Traces {
     let text = |program: &str, args: &[&str]| run(Command::new(program).args(args), None).stdout;
     let lines = |text: String| text.lines().map(|line| line.trim().to_owned()).collect();
     let links = fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -76,7 +76,7 @@ fn sandboxes() -> Option<PathBuf> {
 
 impl Traces {
     /// What is there now and was not then, in words.
-    pub fn since(&self, before: &Self) -> String {
+    pub(crate) fn since(&self, before: &Self) -> String {
         let mut found = Vec::new();
         let mut more = |what: &str, now: BTreeSet<String>, then: BTreeSet<String>| {
             found.extend(now.difference(&then).map(|new| format!("{what}: {new}")));
