@@ -43,13 +43,6 @@ func (f *gitFixture) restart(t *testing.T, extra ...string) {
 	f.process = startWith(t, hostile, "git-server", append([]string{"--listen", "127.0.0.1:0", "--root", f.root, "--users", f.users}, extra...)...)
 }
 
-func write(t *testing.T, file, content string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // remote is the URL of a repository with credentials in it.
 func (f *gitFixture) remote(repository, user, password string) string {
 	return strings.Replace(f.url, "http://", fmt.Sprintf("http://%s:%s@", user, password), 1) + "/" + repository

@@ -172,6 +172,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // call sends one request and gives the status, headers and body of the answer.
 func call(t *testing.T, method, url string, body string, headers ...string) (int, http.Header, string) {
 	t.Helper()

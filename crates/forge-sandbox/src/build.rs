@@ -244,6 +244,16 @@ pub struct Built {
     pub images: Vec<Image>,
 }
 
+impl Built {
+    /// An image by the name of its recipe.
+    pub fn image(&self, name: &str) -> Result<&Image, BuildError> {
+        self.images.iter().find(|image| image.name == name).ok_or_else(|| BuildError::UnknownComponent {
+            name: name.to_owned(),
+            known: self.images.iter().map(|image| image.name.clone()).collect(),
+        })
+    }
+}
+
 /// What a thing is and how it is made.
 enum Kind<'r> {
     Module(&'r Module),

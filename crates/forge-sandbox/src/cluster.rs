@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::build::Built;
+use crate::build::{BuildError, Built, Image};
 use crate::component::{NODE, PROVISIONER};
 use crate::folder::Folder;
 use crate::program::{Program, ProgramError};
@@ -44,6 +44,16 @@ impl Cluster {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=forge-sandbox", "-f", "-"];
         self.kubectl(&apply).input(list).limit(Duration::from_secs(120)).run().map(drop)
+    }
+
+    /// A KWOK that was killed held the Leases of its nodes; the next one would wait until they have run out.
+    pub fn release_leases(&self) -> Result<(), ProgramError> {
+        let nodes = self.simulated_nodes()?;
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let delete = ["delete", "lease", "-n", "kube-node-lease", "--wait=false", "--ignore-not-found"];
+        self.kubectl(&delete).args(nodes).run().map(drop)
     }
 
     /// What KWOK pretends, and the kind that holds it.
@@ -104,9 +114,9 @@ pub fn simulated_node(number: u32) -> Value {
 }
 
 /// CoreDNS, the default StorageClass, and the rights of the sandbox's own identities.
-pub fn addons(range: Range, built: &Built) -> Vec<Value> {
+pub fn addons(range: Range, built: &Built) -> Result<Vec<Value>, BuildError> {
     let mut all = rights();
-    all.extend(name_server(range, built));
+    all.extend(name_server(range, built.image("coredns")?));
     all.push(json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -115,7 +125,7 @@ pub fn addons(range: Range, built: &Built) -> Vec<Value> {
         "reclaimPolicy": "Delete",
         "volumeBindingMode": "WaitForFirstConsumer",
     }));
-    all
+    Ok(all)
 }
 
 fn rights() -> Vec<Value> {
@@ -148,11 +158,11 @@ fn rights() -> Vec<Value> {
             "sandbox-kwok",
             json!([
                 {"apiGroups": ["*"], "resources": ["*"], "verbs": read},
-                {"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["get", "update", "patch"]},
-                {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["update", "patch", "delete"]},
-                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
-                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": write},
-            {"apiGroups": ["kwok.x-k8s.io"], "resources": ["stages"], "verbs": write},
+                {"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["patch"]},
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]},
+                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "update"]},
+                {"apiGroups": ["kwok.x-k8s.io"], "resources": ["stages"], "verbs": ["create", "patch"]},
             ]),
         ),
         binding("sandbox-kwok", user("sandbox-kwok")),
@@ -172,9 +182,8 @@ pub const GIT_NAME: &str = "git.sandbox.internal";
 /// See [`GIT_NAME`].
 pub const REGISTRY_NAME: &str = "registry.sandbox.internal";
 
-fn name_server(range: Range, built: &Built) -> Vec<Value> {
-    let image = built.images.iter().find(|image| image.name == "coredns");
-    let image = image.map(|image| format!("{REGISTRY_NAME}/{}@{}", image.repository, image.digest)).unwrap_or_default();
+fn name_server(range: Range, image: &Image) -> Vec<Value> {
+    let image = format!("{REGISTRY_NAME}/{}@{}", image.repository, image.digest);
     let node = range.node();
     // Nothing is forwarded: there is nobody to ask, and a name that is not known here is not known.
     let corefile = format!(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::build::Built;
+use crate::build::{BuildError, Built};
 use crate::folder::Folder;
 use crate::health::Check;
 use crate::init::Start;
@@ -254,29 +254,31 @@ impl Context<'_> {
             ("cidr", &self.range.simulated().to_string()),
             ("node-ip", &self.range.node().to_string()),
             ("node-port", &port::KWOK.to_string()),
+            ("tls-cert-file", &self.pki("kubelet.crt")),
+            ("tls-private-key-file", &self.pki("kubelet.key")),
             ("node-lease-duration-seconds", "40"),
         ])
     }
 
     /// The files that components read, by their name in `etc/`.
-    pub fn files(&self) -> Vec<(&'static str, String)> {
-        vec![
+    pub fn files(&self) -> Result<Vec<(&'static str, String)>, BuildError> {
+        Ok(vec![
             ("audit.json", audit().to_string()),
-            ("containerd.toml", self.containerd_config()),
+            ("containerd.toml", self.containerd_config()?),
             ("certs.d/_default/hosts.toml", self.registry_hosts()),
             ("cni/10-pods.conflist", self.pod_network().to_string()),
             ("kubelet.json", self.kubelet_config().to_string()),
             ("kube-proxy.json", self.proxy_config().to_string()),
             // For pods that want the node's own resolver: it has none, because there is nowhere to ask.
             ("resolv.conf", "search .\n".to_owned()),
-        ]
+        ])
     }
 
-    fn containerd_config(&self) -> String {
-        let pause = self.built.images.iter().find(|image| image.name == "pause");
-        let pause = pause.map(|image| format!("{}@{}", image.repository, image.digest)).unwrap_or_default();
+    fn containerd_config(&self) -> Result<String, BuildError> {
+        let pause = self.built.image("pause")?;
+        let pause = format!("{}@{}", pause.repository, pause.digest);
         let node = self.range.node();
-        format!(
+        Ok(format!(
             r#"version = 2
 root = "{root}"
 state = "/run/containerd"
@@ -307,7 +309,7 @@ oom_score = 0
             cni = self.config("cni"),
             certs = self.config("certs.d"),
             registry = port::REGISTRY,
-        )
+        ))
     }
 
     /// Whatever registry an image names, it comes from ours.

@@ -26,8 +26,9 @@ pub fn down(folder: &Folder, lock: &Lock, keep_data: bool) -> Result<bool, DownE
         end(init)?;
     }
     if let Some(range) = record.as_ref().and_then(|record| record.range) {
-        network::release(range, Duration::from_secs(5))?;
-        cgroup::remove(range, LIMIT).map_err(DownError::Cgroup)?;
+        if network::release(range, folder.path())? {
+            cgroup::remove(range, LIMIT).map_err(DownError::Cgroup)?;
+        }
     }
     if !keep_data {
         folder.remove()?;

@@ -37,6 +37,9 @@ pub enum UpError {
     /// What was there before could not be ended.
     #[error(transparent)]
     Before(#[from] DownError),
+    /// Something was not built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// This very program.
     #[error("failed to start forge-sandbox again: {0}")]
     Program(std::io::Error),
@@ -177,6 +180,7 @@ impl IntoFailure for UpError {
             Self::Folder(error) => error.into_failure(),
             Self::Network(error) => error.into_failure(),
             Self::Before(error) => error.into_failure(),
+            Self::Build(error) => error.into_failure(),
             Self::Seed { ref source, .. } if full(source) => Failure::new(Code::SandboxDiskFull, self)
                 .hint("free some space and run the command again, it goes on where it stopped"),
             Self::Died { ref name, .. } => {

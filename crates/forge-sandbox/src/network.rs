@@ -5,9 +5,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::folder::Folder;
 use crate::init::Init;
 use crate::program::{Program, ProgramError};
 use crate::range::{Range, Subnet};
@@ -54,18 +53,18 @@ fn user_of(range: Range) -> Result<Option<String>, ProgramError> {
 }
 
 /// Connects a new sandbox. The link is the claim to a range: whoever creates it first has it.
-pub fn claim(init: Init, name: &str, kept: Option<Range>) -> Result<Range, NetworkError> {
+pub fn claim(init: Init, folder: &Folder, kept: Option<Range>) -> Result<Range, NetworkError> {
     if let Some(range) = kept {
         if let Some(user) = user_of(range)? {
             return Err(NetworkError::Taken { range: range.all(), user });
         }
-        return connect(init, range).map(|()| range).map_err(Into::into);
+        return connect(init, folder, range).map(|()| range).map_err(Into::into);
     }
-    for range in Range::candidates(name) {
+    for range in Range::candidates(folder.name.as_str()) {
         if user_of(range)?.is_some() {
             continue;
         }
-        match connect(init, range) {
+        match connect(init, folder, range) {
             Ok(()) => return Ok(range),
             // Somebody was faster.
             Err(ProgramError::Failed { said, .. }) if said.contains("File exists") => {}
@@ -75,20 +74,18 @@ pub fn claim(init: Init, name: &str, kept: Option<Range>) -> Result<Range, Netwo
     Err(NetworkError::Full)
 }
 
-fn connect(init: Init, range: Range) -> Result<(), ProgramError> {
-    let pid = init.pid.to_string();
-    let link = range.link();
-    Program::new("ip")
-        .args(["link", "add", &link, "type", "veth", "peer", "name", "uplink", "netns", &pid])
-        .run()
-        .map(drop)
+fn connect(init: Init, folder: &Folder, range: Range) -> Result<(), ProgramError> {
+    let (pid, link) = (init.pid.to_string(), range.link());
+    Program::new("ip").args(["link", "add", &link, "type", "veth", "peer", "name", "uplink", "netns", &pid]).run()?;
+    // Whose it is. Without this, who comes back after another took the range would remove the other's link.
+    Program::new("ip").args(["link", "set", &link, "alias"]).arg(folder.path()).run().map(drop)
 }
 
 /// Makes everything as it should be; what is there stays.
-pub fn ensure(init: Init, range: Range) -> Result<(), NetworkError> {
+pub fn ensure(init: Init, folder: &Folder, range: Range) -> Result<(), NetworkError> {
     let link = range.link();
     if !Path::new("/sys/class/net").join(&link).exists() {
-        connect(init, range)?;
+        connect(init, folder, range)?;
     }
     // The host must not pass on what a sandbox sends, whatever its own setting is.
     for (family, name, value) in [("ipv4", "forwarding", "0"), ("ipv6", "disable_ipv6", "1")] {
@@ -151,19 +148,21 @@ pub fn inside(init: Init) -> Program {
     Program::new("nsenter").arg(format!("--net=/proc/{}/ns/net", init.pid)).arg("--")
 }
 
-/// Waits until the link of a dead sandbox is gone; the kernel takes it down a moment after the last process.
-pub fn release(range: Range, limit: Duration) -> Result<(), ProgramError> {
-    let link = Path::new("/sys/class/net").join(range.link());
-    let start = Instant::now();
-    while link.exists() && start.elapsed() < limit {
-        thread::sleep(Duration::from_millis(10));
-    }
-    if !link.exists() {
-        return Ok(());
-    }
-    // Somebody else still holds the namespace open, but the link is ours to take.
-    match Program::new("ip").args(["link", "delete", &range.link()]).run() {
-        Err(error) if link.exists() => Err(error),
-        _ => Ok(()),
+/// The folder of the sandbox that a link belongs to, if there is such a link.
+fn owner(range: Range) -> Option<String> {
+    let alias = fs::read_to_string(Path::new("/sys/class/net").join(range.link()).join("ifalias")).ok()?;
+    Some(alias.trim().to_owned())
+}
+
+/// Removes the link of a dead sandbox. The kernel takes it down by itself, but with many pods only seconds after the last
+/// process, and not at all while somebody else holds the namespace open. False if the range is somebody else's by now.
+pub fn release(range: Range, folder: &Path) -> Result<bool, ProgramError> {
+    match owner(range) {
+        None => Ok(true),
+        Some(owner) if Path::new(&owner) != folder => Ok(false),
+        Some(_) => match Program::new("ip").args(["link", "delete", &range.link()]).run() {
+            Err(error) if owner(range).is_some() => Err(error),
+            _ => Ok(true),
+        },
     }
 }

@@ -90,11 +90,16 @@ pub fn up(
     for step in 0..=2 {
         up.start(init, &asker, components.iter().filter(|component| component.step == step).collect())?;
         if step == 1 {
-            up.step("rights, CoreDNS, storage class", |_| Ok(cluster.apply(&cluster::addons(range, built))?))?;
+            up.step("rights, CoreDNS, storage class", |_| Ok(cluster.apply(&cluster::addons(range, built)?)?))?;
         }
     }
     if context.simulate {
-        up.step("simulated behaviour", |_| Ok(cluster.apply_stages()?))?;
+        up.step("simulated behaviour", |_| {
+            if init.list()?.get("kwok").is_none_or(|child| child.ended.is_some()) {
+                cluster.release_leases()?;
+            }
+            Ok(cluster.apply_stages()?)
+        })?;
     }
     up.start(init, &asker, components.iter().filter(|component| component.step == 3).collect())?;
     up.step("node", |up| up.wait("node", || cluster.node_ready()))?;
@@ -110,7 +115,7 @@ pub fn up(
     })?;
     for addition in Addition::ALL.into_iter().filter(|addition| record.with.iter().any(|name| name == addition.name()))
     {
-        up.step(addition.name(), |_| Ok(addition.install(&cluster, built)?))?;
+        up.step(addition.name(), |_| addition.install(&cluster, built))?;
     }
     let steps = up.steps;
     Ok(Running { range, init, record, steps })
@@ -161,23 +166,22 @@ impl Up<'_> {
             None => {
                 if let Some(range) = record.range {
                     // What a killed sandbox leaves for a moment must not look like somebody else's.
-                    network::release(range, Duration::from_secs(5))?;
-                    cgroup::remove(range, Duration::from_secs(10)).map_err(UpError::Cgroup)?;
+                    if network::release(range, self.folder.path())? {
+                        cgroup::remove(range, Duration::from_secs(10)).map_err(UpError::Cgroup)?;
+                    }
                 }
                 self.first_process(cache)?
             }
         };
         let range = match (running, record.range) {
             (Some(_), Some(range)) => range,
-            (_, kept) => {
-                network::claim(init, self.folder.name.as_str(), kept).inspect_err(|_| drop(crate::down::end(init)))?
-            }
+            (_, kept) => network::claim(init, self.folder, kept).inspect_err(|_| drop(crate::down::end(init)))?,
         };
         if record.range != Some(range) {
             record.range = Some(range);
             self.folder.write_record(record)?;
         }
-        network::ensure(init, range)?;
+        network::ensure(init, self.folder, range)?;
         cgroup::ensure(range).map_err(UpError::Cgroup)?;
         Ok((init, range))
     }
@@ -214,7 +218,7 @@ impl Up<'_> {
 
     fn files(&self, context: &Context<'_>) -> Result<(), UpError> {
         pki::ensure(&self.folder.pki(), context.range)?;
-        for (name, text) in context.files() {
+        for (name, text) in context.files()? {
             self.folder.publish(&format!("etc/{name}"), &text)?;
         }
         let registry = component::registry_folder(self.folder);

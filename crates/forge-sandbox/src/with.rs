@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::build::Built;
+use crate::build::{BuildError, Built};
 use crate::cluster::Cluster;
-use crate::program::{Program, ProgramError};
+use crate::error::UpError;
+use crate::program::Program;
 
 /// A chart that can be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,53 +47,48 @@ impl Addition {
     }
 
     /// Installs it, or makes it as it should be, and waits until it is ready.
-    pub fn install(self, cluster: &Cluster, built: &Built) -> Result<(), ProgramError> {
+    pub fn install(self, cluster: &Cluster, built: &Built) -> Result<(), UpError> {
+        let values = self.values(built)?;
         Program::new(&built.helm)
             .args(["upgrade", "--install", self.name()])
             .arg(built.charts.join(self.name()))
             .args(["--namespace", self.namespace(), "--create-namespace", "--wait", "--timeout", "4m", "--values", "-"])
-            .input(self.values(built).to_string())
+            .input(values.to_string())
             .env("KUBECONFIG", cluster.kubeconfig())
             .limit(Duration::from_secs(300))
-            .run()
-            .map(drop)
+            .run()?;
+        Ok(())
     }
 
     /// Only what a sandbox without a way out needs: images that are there, and nothing that wants more.
-    fn values(self, built: &Built) -> Value {
-        let tag = |name: &str| {
-            let image = built.images.iter().find(|image| image.name == name);
-            image.map(|image| format!("{}@{}", image.tag, image.digest)).unwrap_or_default()
-        };
-        let whole = |name: &str| {
-            let image = built.images.iter().find(|image| image.name == name);
-            image.map(|image| format!("{}@{}", image.repository, image.digest)).unwrap_or_default()
-        };
-        match self {
+    fn values(self, built: &Built) -> Result<Value, BuildError> {
+        let tag = |name: &str| built.image(name).map(|image| format!("{}@{}", image.tag, image.digest));
+        let whole = |name: &str| built.image(name).map(|image| format!("{}@{}", image.repository, image.digest));
+        Ok(match self {
             Self::ArgoCd => json!({
-                "global": {"image": {"tag": tag("argocd")}},
-                "redis": {"image": {"tag": tag("redis")}},
+                "global": {"image": {"tag": tag("argocd")?}},
+                "redis": {"image": {"tag": tag("redis")?}},
                 "redisSecretInit": {"enabled": true},
                 "dex": {"enabled": false},
                 "notifications": {"enabled": false},
                 "configs": {"params": {"server.insecure": true}},
             }),
             Self::ArgoWorkflows => json!({
-                "controller": {"image": {"tag": tag("workflow-controller")}},
-                "executor": {"image": {"tag": tag("argoexec")}},
+                "controller": {"image": {"tag": tag("workflow-controller")?}},
+                "executor": {"image": {"tag": tag("argoexec")?}},
                 "server": {"enabled": false},
             }),
             Self::ArgoEvents => json!({
-                "global": {"image": {"tag": tag("argo-events")}},
+                "global": {"image": {"tag": tag("argo-events")?}},
                 "configs": {"jetstream": {"versions": [{
                     "version": "latest",
-                    "natsImage": whole("nats"),
-                    "metricsExporterImage": whole("prometheus-nats-exporter"),
-                    "configReloaderImage": whole("nats-server-config-reloader"),
+                    "natsImage": whole("nats")?,
+                    "metricsExporterImage": whole("nats-exporter")?,
+                    "configReloaderImage": whole("nats-config-reloader")?,
                     "startCommand": "/nats-server",
                 }]}},
             }),
-            Self::Crossplane => json!({"image": {"tag": tag("crossplane")}}),
-        }
+            Self::Crossplane => json!({"image": {"tag": tag("crossplane")?}}),
+        })
     }
 }

@@ -27,7 +27,7 @@ enum Command {
         path: PathBuf,
         /// What to call it
         #[arg(long = "as", value_name = "REPOSITORY:TAG")]
-        name: Reference,
+        reference: Reference,
     },
     /// List the images that every sandbox begins with
     List,
@@ -35,11 +35,11 @@ enum Command {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failure> {
     match &arguments.command {
-        Command::Load { path, name } => {
+        Command::Load { path, reference } => {
             let (_, range) = running(&global.folder()?)?;
             let registry = format!("{}:{}", range.node(), port::REGISTRY);
-            let digest = image::push(&registry, path, name).map_err(IntoFailure::into_failure)?;
-            cli::data(&format!("{registry}/{}@{digest}\n", name.repository()))?;
+            let digest = image::push(&registry, path, reference).map_err(IntoFailure::into_failure)?;
+            cli::data(&format!("{registry}/{}@{digest}\n", reference.repository()))?;
         }
         Command::List => {
             let built = cli::built()?;

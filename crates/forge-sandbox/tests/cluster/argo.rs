@@ -14,23 +14,24 @@ const PATIENCE: Duration = Duration::from_secs(180);
 #[test]
 fn argo_cd_workflows_events_and_crossplane_are_ready_and_do_their_work() {
     let sandbox = Sandbox::shared();
-    let ended = sandbox.command(&["up", "--with", "argo-cd,argo-workflows,argo-events,crossplane"]);
-    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    Sandbox::up(&sandbox.name, &["--with", "argo-cd,argo-workflows,argo-events,crossplane"]);
     every_image_came_by_digest(sandbox);
     let space = sandbox.namespace("argo-work");
 
     // Everything is asked for at once, and then waited for.
     let repository = push(sandbox);
+    let application = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "from-git", "namespace": "argocd"},
+        "spec": {
+            "project": "default",
+            "source": {"repoURL": repository, "path": "app", "targetRevision": "main"},
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": space.name},
+            "syncPolicy": {"automated": {}},
+        },
+    });
+    let applied = sandbox.try_kubectl(&["apply", "-f", "-"], Some(&application.to_string()));
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
     space.apply(&[
-        json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "from-git", "namespace": "argocd"},
-            "spec": {
-                "project": "default",
-                "source": {"repoURL": repository, "path": "app", "targetRevision": "main"},
-                "destination": {"server": "https://kubernetes.default.svc", "namespace": space.name},
-                "syncPolicy": {"automated": {}},
-            },
-        }),
         json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "EventBus", "metadata": {"name": "default"}, "spec": {"jetstream": {"version": "latest", "replicas": 3}}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "workflow"}}),
         json!({

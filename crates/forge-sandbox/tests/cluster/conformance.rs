@@ -1,7 +1,7 @@
 //! What the documentation of Kubernetes promises, checked in the sandbox: one file for each theme.
 //!
-//! A test has a namespace of its own and leaves nothing behind; what is not in a namespace belongs to the test's namespace
-//! and goes with it. A check needs pods only where nothing else can tell.
+//! A test has a namespace of its own and leaves nothing behind; what can be in no namespace belongs to the test's and
+//! goes with it. A check needs pods only where nothing else can tell.
 
 mod admission;
 mod apply;
@@ -160,10 +160,11 @@ impl Answer {
 
 /// One request from the host, over a connection of its own.
 fn http(address: IpAddr, port: u16, path: &str) -> Result<Answer, String> {
-    let patience = Duration::from_secs(3);
+    // A first packet that came before the rules of a service did is lost for good; an answer may take its time.
+    let (connect, answer) = (Duration::from_secs(3), Duration::from_secs(10));
     let ask = || {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), patience)?;
-        stream.set_read_timeout(Some(patience))?;
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), connect)?;
+        stream.set_read_timeout(Some(answer))?;
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").as_bytes())?;
         let mut all = String::new();
         stream.read_to_string(&mut all)?;

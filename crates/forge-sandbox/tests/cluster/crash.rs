@@ -75,26 +75,16 @@ fn whatever_is_killed_the_next_up_serves_again_and_down_leaves_no_trace() {
     said(format!("{rounds} rounds, down after {:.1} s, nothing left", took.as_secs_f64()));
 }
 
-/// The shared sandbox goes on working meanwhile, so what belongs to its pods comes and goes; what is ours must be gone.
+/// What is new, after the kernel had a moment to clear up.
 fn eventually_nothing(before: &crate::trace::Traces) -> String {
     let start = Instant::now();
     loop {
-        let left: String =
-            traces().since(before).lines().filter(|line| !of_shared(line)).collect::<Vec<_>>().join("\n");
+        let left = traces().since(before);
         if left.is_empty() || start.elapsed() > Duration::from_secs(10) {
             return left;
         }
         thread::sleep(Duration::from_millis(100));
     }
-}
-
-/// New processes of the shared sandbox, by the PID namespace that they are in.
-fn of_shared(line: &str) -> bool {
-    let Some(pid) = line.strip_prefix("process: ").and_then(|rest| rest.split(' ').next()) else { return false };
-    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let shared = status("test")["initPid"].as_i64().unwrap_or_default().to_string();
-    // One that has ended since is nobody's.
-    namespace(pid).is_none_or(|found| Some(found) == namespace(&shared))
 }
 
 fn kill(pid: i64) {

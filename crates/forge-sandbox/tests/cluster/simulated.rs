@@ -11,7 +11,7 @@ use crate::images::sample;
 fn five_hundred_pods_run_on_twenty_simulated_nodes_and_report_the_digest_of_their_image() {
     let sandbox = Sandbox::shared();
     // As before if absent: `tools/cluster` starts it with these, a developer may not have.
-    assert_eq!(sandbox.command(&["up", "--nodes", "20"]).code, 0);
+    Sandbox::up(&sandbox.name, &["--nodes", "20"]);
     let space = sandbox.namespace("simulated");
     let labels = json!({"app": "many"});
     space.apply(&[json!({

@@ -47,22 +47,34 @@ pub(crate) fn traces() -> Traces {
     }
 }
 
-/// Processes that live in another PID namespace than ours, or whose command line is one of a sandbox.
+/// The topmost process of every PID namespace but ours, and whoever makes one. The kernel lets no other process of such a
+/// namespace outlive it, and one that came from nowhere would be topmost itself.
 fn processes() -> BTreeSet<String> {
-    let own = fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace("self");
     let mut found = BTreeSet::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().filter(|name| name.parse::<u32>().is_ok()).map(str::to_owned) else {
+        let Some(mut pid) = entry.file_name().to_str().filter(|name| name.parse::<u32>().is_ok()).map(str::to_owned)
+        else {
             continue;
         };
-        let other = fs::read_link(entry.path().join("ns/pid")).is_ok_and(|namespace| namespace != own);
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        while let Some(parent) = parent(&pid).filter(|parent| namespace(parent).is_some_and(|other| Some(other) != own))
+        {
+            pid = parent;
+        }
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let other = namespace(&pid).is_some_and(|found| Some(found) != own);
         if other || line.contains("forge-sandbox init") || line.contains("forge-sandbox enter") {
             found.insert(format!("{pid} {line}"));
         }
     }
     found
+}
+
+fn parent(pid: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")).map(|parent| parent.trim().to_owned())
 }
 
 fn sandboxes() -> Option<PathBuf> {

@@ -1,5 +1,8 @@
-//! [Validating admission policies](https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/) and
-//! [pod security admission](https://kubernetes.io/docs/concepts/security/pod-security-admission/).
+//! [Validating admission policies](https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)
+//! and [pod security admission](https://kubernetes.io/docs/concepts/security/pod-security-admission/).
+//!
+//! No policy here has parameters. Once the last one with parameters of a built-in kind is gone, the API server of 1.36
+//! never again sees new ones of that kind (kubernetes/kubernetes issue 130887), and all tests share the API server.
 
 use forge_testkit::sandbox::{Ended, Namespace, eventually};
 use serde_json::{Value, json};
@@ -11,54 +14,71 @@ fn a_policy_in_cel_denies_or_warns_where_it_is_bound() {
     let (namespace, other) = (namespace("policy"), namespace("policy-other"));
     let name = |suffix: &str| format!("{}-{suffix}", namespace.name);
     let object = |kind: &str, name: &str, spec: Value| {
-        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        belonging(&namespace, object)
+        let (version, metadata) = ("admissionregistration.k8s.io/v1", json!({"name": name}));
+        belonging(&namespace, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}))
     };
     let here = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}});
-    let maps = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]});
+    let maps = json!({"resourceRules": [{
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["configmaps"],
+        "operations": ["CREATE", "UPDATE"],
+    }]});
     namespace.apply(&[
-        config_map("limits", &json!({"most": "2"})),
-        object("ValidatingAdmissionPolicy", &name("size"), json!({
-            "failurePolicy": "Fail",
-            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-            "matchConstraints": maps,
-            "matchConditions": [{"name": "not-the-limits", "expression": "object.metadata.name != 'limits' && object.metadata.name != 'kube-root-ca.crt'"}],
-            "variables": [{"name": "keys", "expression": "has(object.data) ? object.data.size() : 0"}],
-            "validations": [{
-                "expression": "variables.keys <= int(params.data.most)",
-                "messageExpression": "'at most ' + params.data.most + ' keys, not ' + string(variables.keys)",
-                "reason": "Invalid",
-            }],
-        })),
-        object("ValidatingAdmissionPolicyBinding", &name("size"), json!({
-            "policyName": name("size"),
-            "paramRef": {"name": "limits", "namespace": namespace.name, "parameterNotFoundAction": "Deny"},
-            "validationActions": ["Deny"],
-            "matchResources": here,
-        })),
-        object("ValidatingAdmissionPolicy", &name("color"), json!({
-            "matchConstraints": maps,
-            "validations": [
-                {"expression": "!has(object.data) || !('colour' in object.data)", "message": "it is spelled color"},
-                {"expression": "oldObject == null || object.data == oldObject.data || request.userInfo.username != 'mallory'", "message": "not mallory"},
-            ],
-        })),
-        object("ValidatingAdmissionPolicyBinding", &name("color"), json!({
-            "policyName": name("color"),
-            "validationActions": ["Warn"],
-            "matchResources": here,
-        })),
+        object(
+            "ValidatingAdmissionPolicy",
+            &name("size"),
+            json!({
+                "failurePolicy": "Fail",
+                "matchConstraints": maps,
+                "matchConditions": [{"name": "not-theirs", "expression": "object.metadata.name != 'kube-root-ca.crt'"}],
+                "variables": [{"name": "keys", "expression": "has(object.data) ? object.data.size() : 0"}],
+                "validations": [{
+                    "expression": "variables.keys <= 2",
+                    "messageExpression": "'at most 2 keys in ' + request.namespace + ', not ' + string(variables.keys)",
+                    "reason": "Invalid",
+                }],
+            }),
+        ),
+        object(
+            "ValidatingAdmissionPolicyBinding",
+            &name("size"),
+            json!({
+                "policyName": name("size"),
+                "validationActions": ["Deny"],
+                "matchResources": here,
+            }),
+        ),
+        object(
+            "ValidatingAdmissionPolicy",
+            &name("color"),
+            json!({
+                "matchConstraints": maps,
+                "validations": [
+                    {"expression": "!has(object.data) || !('colour' in object.data)", "message": "it is spelled color"},
+                ],
+            }),
+        ),
+        object(
+            "ValidatingAdmissionPolicyBinding",
+            &name("color"),
+            json!({
+                "policyName": name("color"),
+                "validationActions": ["Warn"],
+                "matchResources": here,
+            }),
+        ),
     ]);
     let many = json!({"a": "1", "b": "2", "c": "3"});
     // Bindings take effect a moment after they are there.
     let ended = eventually("the policy is in force", LIMIT, || {
         let ended = try_map(&namespace, &many);
-        if ended.code == 0 { Err(ended.stdout) } else { Ok(ended) }
+        if ended.stderr.contains("at most") { Ok(ended) } else { Err(ended.stdout + &ended.stderr) }
     });
+    let size = name("size");
     let denied = format!(
-        "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: at most 2 keys, not 3",
-        name("size"),
-        name("size")
+        "ValidatingAdmissionPolicy '{size}' with binding '{size}' denied request: at most 2 keys in {}, not 3",
+        namespace.name
     );
     assert_refused(&ended, &[&denied]);
     assert_eq!(try_map(&namespace, &json!({"a": "1"})).code, 0);
@@ -70,20 +90,11 @@ fn a_policy_in_cel_denies_or_warns_where_it_is_bound() {
         if warned { Ok(()) } else { Err(ended.stderr) }
     });
 
-    // Who changes the parameter changes the policy.
-    namespace.apply(&[config_map("limits", &json!({"most": "3"}))]);
-    eventually("the new parameter counts", LIMIT, || {
+    // Without its binding a policy is nothing.
+    namespace.kubectl(&["delete", "validatingadmissionpolicybinding", &size]);
+    eventually("the policy is no longer in force", LIMIT, || {
         let ended = try_map(&namespace, &many);
         if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
-    });
-    namespace.kubectl(&["delete", "configmap", "limits"]);
-    eventually("without the parameter nothing passes", LIMIT, || {
-        let ended = try_map(&namespace, &json!({}));
-        if ended.stderr.contains("no params found for policy binding") {
-            Ok(())
-        } else {
-            Err(ended.stdout + &ended.stderr)
-        }
     });
 }
 

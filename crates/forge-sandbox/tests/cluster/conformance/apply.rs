@@ -48,7 +48,8 @@ fn lists_are_merged_by_their_keys() {
     let web = |name: &str, containers: Value| {
         let metadata = json!({"name": name, "finalizers": []});
         let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}});
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template}})
+        let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     };
     let env = |name: &str| json!({"name": name, "value": name});
     apply(

@@ -30,7 +30,10 @@ fn a_service_has_records_for_its_name_its_ports_and_its_address() {
 #[test]
 fn a_headless_service_has_the_addresses_of_its_ready_endpoints() {
     let namespace = namespace("dns-headless");
-    let endpoint = |address: &str, hostname: &str, ready: bool| json!({"addresses": [address], "hostname": hostname, "conditions": {"ready": ready}});
+    let endpoint = |address: &str, name: &str, ready: bool| {
+        let conditions = json!({"ready": ready});
+        json!({"addresses": [address], "hostname": name, "conditions": conditions})
+    };
     let mut peers = service("peers", &json!({"clusterIP": "None"}));
     peers["spec"].as_object_mut().unwrap().remove("selector");
     namespace.apply(&[
@@ -62,7 +65,10 @@ fn a_headless_service_has_the_addresses_of_its_ready_endpoints() {
 #[test]
 fn an_external_name_leads_elsewhere() {
     let namespace = namespace("dns-external");
-    let external = |name: &str, target: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"type": "ExternalName", "externalName": target}});
+    let external = |name: &str, target: &str| {
+        let spec = json!({"type": "ExternalName", "externalName": target});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+    };
     let api = "kubernetes.default.svc.cluster.local";
     namespace.apply(&[external("far", "database.example.com"), external("near", api)]);
     let name = |service: &str| format!("{service}.{}.svc.cluster.local", namespace.name);

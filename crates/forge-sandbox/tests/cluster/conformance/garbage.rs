@@ -1,6 +1,6 @@
 //! [Garbage collection](https://kubernetes.io/docs/concepts/architecture/garbage-collection/),
-//! [owners and dependents](https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/), and what
-//! controllers clean up after themselves.
+//! [owners and dependents](https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/),
+//! and what controllers clean up after themselves.
 
 use forge_testkit::sandbox::{Namespace, eventually};
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ fn dependents_go_when_their_last_owner_is_gone() {
     let namespace = namespace("gc-background");
     namespace.apply(&[config_map("first", &json!({})), config_map("second", &json!({}))]);
     let (first, second) = (owner(&namespace, "first"), owner(&namespace, "second"));
-    let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-4000-8000-000000000000"});
+    let uid = "00000000-0000-4000-8000-000000000000";
+    let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": uid});
     namespace.apply(&[
         dependent("of-first", &[&first]),
         dependent("of-both", &[&first, &second]),

@@ -1,5 +1,5 @@
-//! [Namespaces](https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/), and what limits what is in one:
-//! [quotas](https://kubernetes.io/docs/concepts/policy/resource-quotas/) and
+//! [Namespaces](https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/),
+//! and what limits what is in one: [quotas](https://kubernetes.io/docs/concepts/policy/resource-quotas/) and
 //! [limit ranges](https://kubernetes.io/docs/concepts/policy/limit-range/).
 
 use forge_testkit::sandbox::eventually;

@@ -1,19 +1,19 @@
 //! Pods with a shell: the image of Argo CD, the only one of the sandbox with more than one program.
 //!
-//! It has neither `curl` nor `getent`; what it has is `git`, which resolves a name as any program of the C library does, speaks
-//! HTTP, and tells when asked what it connected to and what it was answered.
+//! It has neither `curl` nor `getent`; what it has is `git`, which resolves a name as any C program does, speaks HTTP,
+//! and tells when asked what it connected to and what it was answered.
 
 use std::sync::OnceLock;
 
 use forge_testkit::sandbox::{Ended, Sandbox, eventually};
 use serde_json::{Value, json};
 
-use super::{Answer, LIMIT, image, pod, sample, service};
+use super::{Answer, LIMIT, deployment, image, sample, service};
 
-/// The namespace of the pod that all tests share.
+/// The namespace of the toolbox that all tests share.
 pub(super) const NAMESPACE: &str = "toolbox";
 
-/// What pods with a shell share, and what their shell runs. An endless one must end with `exec sleep infinity`.
+/// What the pods with a shell share; the script is what it runs. `exec sleep infinity` at its end keeps the pod.
 pub(super) fn tools(script: &str) -> Value {
     json!({
         "restartPolicy": "Never",
@@ -23,7 +23,7 @@ pub(super) fn tools(script: &str) -> Value {
         "containers": [{
             "name": "tools",
             "image": image("argoproj/argocd"),
-            "command": ["sh", "-c", script],
+            "command": ["tini", "--", "sh", "-c", script],
         }],
     })
 }
@@ -32,6 +32,7 @@ pub(super) fn tools(script: &str) -> Value {
 #[derive(Debug, Clone)]
 pub(super) struct Toolbox {
     pub(super) namespace: String,
+    /// Its name, or that of a Deployment, as kubectl takes it.
     pub(super) pod: String,
 }
 
@@ -41,27 +42,27 @@ impl Toolbox {
         static SHARED: OnceLock<Toolbox> = OnceLock::new();
         SHARED.get_or_init(|| {
             let sandbox = Sandbox::shared();
-            let mut toolbox = pod("toolbox", &tools("exec sleep infinity"));
-            toolbox["metadata"]["labels"] = json!({"app": "toolbox"});
-            let mut all = vec![
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
-                service("web", &json!({})),
-                pod("web", &sample(&[("NAME", "neighbour")])),
-                toolbox,
-            ];
-            for object in all.iter_mut().skip(1) {
+            let mut spec = tools("exec sleep infinity");
+            spec["restartPolicy"] = json!("Always");
+            let mut toolbox = deployment("toolbox", 1, &spec);
+            toolbox["spec"]["selector"]["matchLabels"] = json!({"app": "toolbox"});
+            toolbox["spec"]["template"]["metadata"]["labels"] = json!({"app": "toolbox"});
+            let web = deployment("web", 1, &sample(&[("NAME", "neighbour")]));
+            let mut all = vec![service("web", &json!({})), web, toolbox];
+            for object in &mut all {
                 object["metadata"]["namespace"] = json!(NAMESPACE);
             }
+            all.insert(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
             let list = json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string();
             let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
             eventually("the toolbox is applied", LIMIT, || {
                 let ended = sandbox.try_kubectl(&apply, Some(&list));
                 if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
             });
-            let wait =
-                ["wait", "--namespace", NAMESPACE, "--for=condition=Ready", "--timeout=120s", "pod/toolbox", "pod/web"];
-            sandbox.kubectl(&wait);
-            Toolbox { namespace: NAMESPACE.to_owned(), pod: "toolbox".to_owned() }
+            for name in ["deployment/toolbox", "deployment/web"] {
+                sandbox.kubectl(&["rollout", "status", name, "--namespace", NAMESPACE, "--timeout=120s"]);
+            }
+            Toolbox { namespace: NAMESPACE.to_owned(), pod: "deployment/toolbox".to_owned() }
         })
     }
 
@@ -72,12 +73,12 @@ impl Toolbox {
         Sandbox::shared().try_kubectl(&all, input)
     }
 
-    /// Asks a web server.
+    /// Asks a web server; gives its answer and the address where it was.
     pub(super) fn fetch(&self, url: &str) -> Result<(Answer, String), String> {
         self.fetch_with("", url)
     }
 
-    /// Asks a web server; gives its answer and the address where it was. `options` are those of git, as the shell reads them.
+    /// The same with options of git, which the shell reads.
     pub(super) fn fetch_with(&self, options: &str, url: &str) -> Result<(Answer, String), String> {
         // Git adds to the path; behind a question mark that does not matter.
         let script = format!("GIT_TRACE_CURL=1 GIT_TERMINAL_PROMPT=0 timeout 10 git {options} ls-remote '{url}?'");

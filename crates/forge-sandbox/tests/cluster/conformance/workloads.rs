@@ -1,6 +1,6 @@
 //! [Workloads](https://kubernetes.io/docs/concepts/workloads/): what runs, how it is looked at, and what it is held to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -34,7 +34,7 @@ fn a_deployment_pulled_by_digest_becomes_available_and_can_be_looked_into() {
     let port =
         line.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let port: u16 = port.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
-    let answer = http(IpAddr::V4(Ipv4Addr::LOCALHOST), port, "/").unwrap();
+    let answer = eventually("the pod answers", LIMIT, || http(IpAddr::V4(Ipv4Addr::LOCALHOST), port, "/"));
     assert_eq!((answer.status, answer.field("pod").as_str()), (200, text(pod, "/metadata/name")));
 }
 
@@ -42,8 +42,8 @@ fn a_deployment_pulled_by_digest_becomes_available_and_can_be_looked_into() {
 fn a_rolling_update_never_stops_serving() {
     let namespace = namespace("rolling");
     let web = |version: &str| {
-        let mut spec = sample(&[("VERSION", version), ("GRACE", "3s")]);
-        spec["terminationGracePeriodSeconds"] = json!(10);
+        let mut spec = sample(&[("VERSION", version), ("GRACE", "10s")]);
+        spec["terminationGracePeriodSeconds"] = json!(20);
         let mut web = deployment("web", 2, &spec);
         web["spec"]["strategy"] = json!({"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
         web
@@ -64,8 +64,13 @@ fn a_rolling_update_never_stops_serving() {
         });
         namespace.apply(&[web("two")]);
         let ended = namespace.try_kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"], None);
-        drop(stop);
         assert!(ended.code == 0, "{}", ended.stderr);
+        eventually("only new pods answer", LIMIT, || {
+            let answers = (0..20).map(|_| http(address, 80, "/").map(|answer| answer.field("version")));
+            let answers: BTreeSet<String> = answers.collect::<Result<_, _>>()?;
+            if answers == BTreeSet::from(["two".to_owned()]) { Ok(()) } else { Err(format!("{answers:?}")) }
+        });
+        drop(stop);
         client.join().unwrap()
     });
     let said: Vec<_> = answers.keys().cloned().collect();
@@ -133,7 +138,10 @@ fn a_daemon_set_runs_on_every_node_that_it_tolerates() {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {"name": "agent"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": sample(&[])}},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": sample(&[])},
+        },
     })]);
     // Simulated nodes, if there are any, have a taint.
     namespace.wait("daemonset/agent", "jsonpath={.status.numberReady}=1", LIMIT);
@@ -159,7 +167,11 @@ fn jobs_complete_or_fail_as_their_policy_says() {
             "apiVersion": "batch/v1",
             "kind": "CronJob",
             "metadata": {"name": "yearly"},
-            "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": {"spec": sample_once(&[])}}}},
+            "spec": {
+                "schedule": "0 0 1 1 *",
+                "suspend": true,
+                "jobTemplate": {"spec": {"template": {"spec": sample_once(&[])}}},
+            },
         }),
     ]);
     namespace.kubectl(&["create", "job", "now", "--from=cronjob/yearly"]);
@@ -224,8 +236,11 @@ fn a_container_that_dies_is_started_again_and_its_last_words_are_kept() {
     let last = &crashed["status"]["containerStatuses"][0]["lastState"]["terminated"];
     assert_eq!((&last["exitCode"], text(last, "/reason")), (&json!(1), "Error"));
     assert!(text(last, "/message").contains("sample crashes, as it was told to"), "{last}");
-    let before = namespace.kubectl(&["logs", "crash", "--previous"]);
-    assert!(before.contains("sample crashes, as it was told to"), "{before}");
+    eventually("its log is kept", LIMIT, || {
+        let ended = namespace.try_kubectl(&["logs", "crash", "--previous"], None);
+        let kept = ended.stdout.contains("sample crashes, as it was told to");
+        if kept { Ok(()) } else { Err(ended.stdout + &ended.stderr) }
+    });
 
     let sick = until(&namespace, "pod", "sick", "what is not alive is started again", restarted);
     assert!(condition(&sick, "Ready").starts_with("False"), "{sick}");
@@ -263,7 +278,11 @@ fn configuration_reaches_a_pod_as_environment_and_as_files() {
     let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
     spec["containers"][0]["volumeMounts"] = json!([mount("config"), mount("all"), mount("maybe")]);
     spec["volumes"] = json!([
-        {"name": "config", "configMap": {"name": "settings", "defaultMode": 0o444, "items": [{"key": "SHAPE", "path": "shape"}]}},
+        {"name": "config", "configMap": {
+            "name": "settings",
+            "defaultMode": 0o444,
+            "items": [{"key": "SHAPE", "path": "shape"}],
+        }},
         {"name": "all", "projected": {"sources": [
             {"secret": {"name": "hidden"}},
             {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
@@ -292,7 +311,13 @@ fn a_pod_is_held_to_its_limits_and_its_security_context() {
         "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; ",
         "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes",
     ));
-    confined["securityContext"] = json!({"runAsUser": 1234, "runAsGroup": 2345, "runAsNonRoot": true, "fsGroup": 3456, "seccompProfile": {"type": "RuntimeDefault"}});
+    confined["securityContext"] = json!({
+        "runAsUser": 1234,
+        "runAsGroup": 2345,
+        "runAsNonRoot": true,
+        "fsGroup": 3456,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
     confined["containers"][0]["securityContext"] =
         json!({"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     confined["containers"][0]["resources"] = json!({"limits": {"memory": "64Mi", "cpu": "500m"}});
@@ -336,7 +361,8 @@ fn a_disruption_budget_refuses_an_eviction_that_would_break_it() {
     namespace.wait("pdb/web", "jsonpath={.status.currentHealthy}=1", LIMIT);
     let evict = || {
         let path = format!("/api/v1/namespaces/{}/pods/web/eviction", namespace.name);
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": namespace.name}});
+        let metadata = json!({"name": "web", "namespace": namespace.name});
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
         namespace.try_kubectl(&["create", "--raw", &path, "-f", "-"], Some(&eviction.to_string()))
     };
     assert_refused(
