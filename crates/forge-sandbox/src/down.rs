@@ -25,10 +25,10 @@ pub fn down(folder: &Folder, lock: &Lock, keep_data: bool) -> Result<bool, DownE
     if let Some(init) = running {
         end(init)?;
     }
-    if let Some(range) = record.as_ref().and_then(|record| record.range) {
-        if network::release(range, folder.path())? {
-            cgroup::remove(range, LIMIT).map_err(DownError::Cgroup)?;
-        }
+    if let Some(range) = record.as_ref().and_then(|record| record.range)
+        && network::release(range, folder.path())?
+    {
+        cgroup::remove(range, LIMIT).map_err(DownError::Cgroup)?;
     }
     if !keep_data {
         folder.remove()?;
