@@ -17,7 +17,7 @@
 use std::ffi::{c_int, c_short, c_ulong, c_void};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::exit;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const PLACES: usize = 64;
 /// Longest request that is read.
 const LONGEST_REQUEST: usize = 8 << 10;
+/// How much of what comes after it is taken in before the client is cut off, which may cost it the answer.
+const LONGEST_REST: usize = 256 << 10;
 /// How long a client may take for its request and the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the file that can switch failure on is read.
@@ -191,11 +193,21 @@ struct Server {
     said_ready: bool,
 }
 
-/// A client and what it sent or is yet to be sent.
+/// How far a client has got.
+enum Stage {
+    /// It has sent this much of its request.
+    Asking(Vec<u8>),
+    /// It is sent this, of which so many bytes are gone.
+    Told(Vec<u8>, usize),
+    /// It has its answer. Closed now, what it may still send would be refused, and the answer be lost with it; so many bytes
+    /// were thrown away.
+    Leaving(usize),
+}
+
+/// A client.
 struct Client {
     stream: TcpStream,
-    request: Vec<u8>,
-    answer: Option<(Vec<u8>, usize)>,
+    stage: Stage,
     deadline: Instant,
 }
 
@@ -208,9 +220,9 @@ impl Server {
             clients.retain(|client| now < client.deadline);
 
             let mut watched = vec![Watched::reading(signals), Watched::reading(listener)];
-            watched.extend(clients.iter().map(|client| match client.answer {
-                None => Watched::reading(&client.stream),
-                Some(_) => Watched::writing(&client.stream),
+            watched.extend(clients.iter().map(|client| match client.stage {
+                Stage::Asking(_) | Stage::Leaving(_) => Watched::reading(&client.stream),
+                Stage::Told(..) => Watched::writing(&client.stream),
             }));
             let wake = clients.iter().map(|client| client.deadline).chain(self.next_act(now)).min();
             wait(&mut watched, wake.map(|wake| wake.saturating_duration_since(now)));
@@ -284,31 +296,39 @@ impl Server {
 
     /// Goes on with one client; false once it is done with.
     fn serve(&self, client: &mut Client, ready: bool) -> bool {
-        if client.answer.is_none() {
-            let mut bytes = [0; 1024];
+        let mut bytes = [0; 4096];
+        if let Stage::Asking(request) = &mut client.stage {
             match client.stream.read(&mut bytes) {
                 Ok(0) => return false,
-                Ok(count) => client.request.extend_from_slice(&bytes[..count]),
+                Ok(count) => request.extend_from_slice(&bytes[..count]),
                 Err(error) => return again(&error),
             }
-            let complete = client.request.windows(4).any(|end| end == b"\r\n\r\n");
-            if complete || client.request.len() > LONGEST_REQUEST {
-                let answer = if complete {
-                    self.answer(&client.request, ready)
-                } else {
-                    respond(431, "text/plain", "too long\n", true)
-                };
-                client.answer = Some((answer, 0));
+            if request.windows(4).any(|end| end == b"\r\n\r\n") {
+                client.stage = Stage::Told(self.answer(request, ready), 0);
+            } else if request.len() > LONGEST_REQUEST {
+                client.stage = Stage::Told(respond(431, "text/plain", "too long\n", true), 0);
             }
         }
-        let Some((answer, sent)) = &mut client.answer else { return true };
-        match client.stream.write(&answer[*sent..]) {
-            Ok(count) => {
-                *sent += count;
-                count > 0 && *sent < answer.len()
+        if let Stage::Told(answer, sent) = &mut client.stage {
+            match client.stream.write(&answer[*sent..]) {
+                Ok(0) => return false,
+                Ok(count) => *sent += count,
+                Err(error) => return again(&error),
             }
-            Err(error) => again(&error),
+            if *sent == answer.len() {
+                client.stage = Stage::Leaving(0);
+                return client.stream.shutdown(Shutdown::Write).is_ok();
+            }
         }
+        if let Stage::Leaving(thrown_away) = &mut client.stage {
+            match client.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => *thrown_away += count,
+                Err(error) => return again(&error),
+            }
+            return *thrown_away < LONGEST_REST;
+        }
+        true
     }
 
     fn answer(&self, request: &[u8], ready: bool) -> Vec<u8> {
@@ -395,7 +415,7 @@ fn welcome(listener: &TcpListener, clients: &mut Vec<Client>) {
                 if clients.len() == PLACES {
                     clients.remove(0);
                 }
-                clients.push(Client { stream, request: Vec::new(), answer: None, deadline: Instant::now() + PATIENCE });
+                clients.push(Client { stream, stage: Stage::Asking(Vec::new()), deadline: Instant::now() + PATIENCE });
             }
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,

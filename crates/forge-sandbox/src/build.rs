@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forge_core::digest::Digest;
 
@@ -28,6 +28,9 @@ pub use self::registry::Image;
 use self::run::Site;
 use crate::cache::{self, Cache, CacheError, Key};
 use crate::recipe::{self, Module, Program, RecipeError, Recipes};
+
+/// How long an entry that nobody used is kept: longer than a branch with another version of something usually lives.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why something could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -428,6 +431,7 @@ fn build_missing<'a>(
     prepare: &mut dyn FnMut(&[&Thing<'_>]) -> Result<Build<'a>, BuildError>,
 ) -> Result<(), BuildError> {
     let missing = || wanted.iter().copied().filter(|thing| !cache.has(&thing.key)).collect::<Vec<_>>();
+    wanted.iter().for_each(|thing| cache.used(&thing.key));
     if missing().is_empty() {
         return Ok(());
     }
@@ -455,6 +459,11 @@ fn build_missing<'a>(
         let _ = std::fs::remove_file(&log);
     }
     progress.done(missing.len(), started.elapsed());
+    match lock.forget(KEPT)? {
+        0 => {}
+        1 => progress.note("removed 1 thing that was not used for a month"),
+        many => progress.note(&format!("removed {many} things that were not used for a month")),
+    }
     Ok(())
 }
 

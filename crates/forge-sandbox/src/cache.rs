@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use forge_core::digest::Digest;
 
@@ -124,6 +125,11 @@ impl Cache {
         self.entry(key).is_dir()
     }
 
+    /// Notes that the entry is in use, which keeps it. A cache that may not be written to is not cleaned up either.
+    pub fn used(&self, key: &Key) {
+        let _ = File::open(self.entry(key)).and_then(|entry| entry.set_modified(SystemTime::now()));
+    }
+
     /// Where the output of a build that failed is kept.
     pub(crate) fn log(&self, key: &Key) -> PathBuf {
         self.root.join(LOGS).join(format!("{key}.log"))
@@ -175,6 +181,27 @@ impl Lock<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes entries that were not used for so long, by this or any other version of Forge, and says how many.
+    pub fn forget(&self, unused_for: Duration) -> Result<usize, CacheError> {
+        let root = &self.cache.root;
+        let failed = |error| CacheError::new("look into", root, error);
+        let mut forgotten = 0;
+        for entry in fs::read_dir(root).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let metadata = entry.metadata().map_err(failed)?;
+            let age = metadata.modified().ok().and_then(|used| used.elapsed().ok()).unwrap_or_default();
+            if metadata.is_dir() && name != LOGS && !name.starts_with('.') && age > unused_for {
+                // Renamed first: half of an entry must not have its name.
+                let unfinished = root.join(format!("{UNFINISHED}{name}"));
+                fs::rename(entry.path(), &unfinished).map_err(|error| CacheError::new("remove", &unfinished, error))?;
+                remove(&unfinished)?;
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
     }
 
     /// An empty folder in which the entry can be made.
@@ -318,6 +345,25 @@ mod tests {
         drop(first);
         assert_eq!(told.recv().unwrap(), None);
         second.join().unwrap();
+    }
+
+    #[test]
+    fn only_what_nobody_used_for_long_is_forgotten() {
+        let (_folder, cache) = cache();
+        let lock = cache.lock(|_| ()).unwrap();
+        let month = Duration::from_secs(30 * 24 * 3600);
+        for name in ["old", "used", "new"] {
+            let unfinished = lock.begin(&key(name)).unwrap();
+            fs::write(unfinished.path().join("file"), name).unwrap();
+            let entry = unfinished.publish().unwrap();
+            if name != "new" {
+                File::open(entry).unwrap().set_modified(SystemTime::now() - month).unwrap();
+            }
+        }
+        cache.used(&key("used"));
+        assert_eq!(lock.forget(month / 2).unwrap(), 1);
+        assert!(!cache.has(&key("old")) && cache.has(&key("used")) && cache.has(&key("new")));
+        assert!(cache.root().join(LOGS).is_dir());
     }
 
     #[test]

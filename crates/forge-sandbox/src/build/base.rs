@@ -18,7 +18,7 @@ use super::{BuildError, debian, tree};
 use crate::recipe::{self, Base, Layers};
 
 /// Changes when the same recipe gives something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Folders that are links into `/usr`.
 const MERGED: [&str; 6] = ["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
@@ -26,8 +26,8 @@ const CERTIFICATES: &str = "usr/share/ca-certificates/";
 const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
 const CONTENTS: &str = "base.json";
 
-/// Writes down the names of the archives of packages, which tell their versions. What a hook prints goes to stderr.
-const LIST: &str = r#"ls "$1/var/cache/apt/archives" > "$ARCHIVES""#;
+/// Prints the names of the archives of packages, which tell their versions, into the log.
+const LIST: &str = r#"ls "$1/var/cache/apt/archives" >&2"#;
 
 /// What is in the entry of the base.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,12 +63,10 @@ pub(crate) fn build(base: &Base, suite: &str, site: &mut Site<'_>) -> Result<(),
     let mut command = run::command(&mmdebstrap);
     command.current_dir(site.folder).args(["--variant=extract", "--format=tar"]);
     command.arg(format!("--extract-hook={LIST}")).arg(format!("--include={}", base.packages.join(",")));
-    if nix::unistd::geteuid().is_root() {
-        // Here there is room. Without root it works as another user, who may not look in here.
-        command.env("TMPDIR", site.folder);
-    }
-    let archives = site.folder.join("archives");
-    command.env("ARCHIVES", &archives).arg(suite).arg(&root);
+    // Without root, no namespace of users is needed either: nothing of the packages is run.
+    command.arg(if nix::unistd::geteuid().is_root() { "--mode=root" } else { "--mode=chrootless" });
+    command.env("TMPDIR", site.folder);
+    command.arg(suite).arg(&root);
     if let Some(sources) = debian::sources(suite) {
         let path = site.folder.join("sources");
         tree::write(&path, sources.as_bytes())?;
@@ -88,12 +86,12 @@ pub(crate) fn build(base: &Base, suite: &str, site: &mut Site<'_>) -> Result<(),
     let whole = whole.write(&layer(site.folder, "debian"))?;
     let part = part.write(&layer(site.folder, "static"))?;
     let contents = Contents {
-        packages: debian::versions(&tree::read(&archives)?),
+        packages: debian::versions(&tree::read(site.log)?),
         debian: Stored { digest: whole.digest, size: whole.size },
         static_files: Stored { digest: part.digest, size: part.size },
     };
     tree::write(&site.folder.join(CONTENTS), &serde_json::to_vec_pretty(&contents).unwrap_or_default())?;
-    for path in [root, archives, site.folder.join("sources")] {
+    for path in [root, site.folder.join("sources")] {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
@@ -140,11 +138,9 @@ fn read(path: &Path) -> io::Result<BTreeMap<String, Entry>> {
             }
             _ => continue,
         };
-        let number = |id: u64| u32::try_from(id).unwrap_or(0);
-        let (user, group) = (number(header.uid()?), number(header.gid()?));
-        // Nobody in a container becomes somebody else by running a file.
+        // Nobody in a container becomes somebody else by running a file, and all files are root's.
         let mode = header.mode()? & 0o1777;
-        entries.insert(trimmed(&name).to_owned(), Entry { body, mode, user, group, binds_low_ports: false });
+        entries.insert(trimmed(&name).to_owned(), Entry::new(body, mode));
     }
     entries.retain(|path, _| !matches!(path.as_str(), "" | "."));
     Ok(entries)
@@ -324,7 +320,7 @@ mod tests {
         assert!(matches!(body("usr/bin/a-git"), Body::Part { length: 3, .. }));
         assert!(matches!(body("usr/bin/which"), Body::Part { .. }));
         assert_eq!(body("etc/ssl/certs/ca-certificates.crt"), &Body::Bytes(b"A\nB\n".to_vec()));
-        assert_eq!((layer.entries["usr/bin/git"].mode, layer.entries["usr/bin/git"].group), (0o755, 42));
+        assert_eq!((layer.entries["usr/bin/git"].mode, layer.entries["usr/bin/git"].group), (0o755, 0));
         layer.write(&folder.path().join("layer.tar")).unwrap();
     }
 }

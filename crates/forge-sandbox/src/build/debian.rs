@@ -114,18 +114,16 @@ pub fn ensure_packages(progress: &mut dyn Progress) -> Result<(), PackageError> 
 
 /// In a namespace of mounts in which systemd is not to be seen, so that scripts of packages do not ask it to start
 /// anything; it is gone with the command, however that ends. `RUNLEVEL` says the same to scripts of the older kind.
-const WITHOUT_SERVICES: &str = r#"
-if [ -d /run/systemd/system ]; then mount -t tmpfs -o mode=755 none /run/systemd; fi
-exec "$@"
-"#;
+const WITHOUT_SERVICES: &str = r#"mount -t tmpfs -o mode=755 none /run/systemd && exec "$@""#;
 
 fn install(apt: &Path, missing: &[&str], progress: &mut dyn Progress) -> io::Result<()> {
-    let unshare = run::find("unshare", &[]);
+    // Without systemd there is nothing to hide, and a container may not make namespaces.
+    let unshare = run::find("unshare", &[]).filter(|_| Path::new("/run/systemd/system").is_dir());
     let apt_get = |words: &[&str]| {
         let mut command = match &unshare {
             Some(unshare) => {
                 let mut command = Command::new(unshare);
-                command.args(["--mount", "--propagation", "private", "sh", "-ec", WITHOUT_SERVICES, "sh"]).arg(apt);
+                command.args(["--mount", "--propagation", "private", "sh", "-c", WITHOUT_SERVICES, "sh"]).arg(apt);
                 command
             }
             None => Command::new(apt),
@@ -149,9 +147,9 @@ fn install(apt: &Path, missing: &[&str], progress: &mut dyn Progress) -> io::Res
         finish(install())?;
     }
     if containerd_is_new && let Some(systemctl) = run::find("systemctl", &[]) {
-        // Its package enables it; the sandbox starts its own. Where systemd does not run there is nothing to disable.
+        // Its package enables it; the sandbox starts its own. Offline: the files alone decide about the next boot.
         let mut command = Command::new(systemctl);
-        command.args(["--no-reload", "disable", "containerd.service"]);
+        command.args(["disable", "containerd.service"]).env("SYSTEMD_OFFLINE", "1");
         let _ = finish(command);
     }
     Ok(())
@@ -209,10 +207,11 @@ fn source_lines(index: &str, suite: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.concat())
 }
 
-/// The names and upstream versions of packages, from the names of their archives.
-pub(crate) fn versions(archives: &str) -> std::collections::BTreeMap<String, String> {
-    archives
+/// The names and upstream versions of packages, from lines that are the names of their archives.
+pub(crate) fn versions(lines: &str) -> std::collections::BTreeMap<String, String> {
+    lines
         .lines()
+        .filter(|line| !line.contains([' ', '/']))
         .filter_map(|archive| {
             let (name, version) = archive.strip_suffix(".deb")?.split_once('_')?;
             let version = version.rsplit_once('_').map_or(version, |(version, _architecture)| version);
@@ -263,7 +262,8 @@ mod tests {
 
     #[test]
     fn the_version_of_a_package_is_what_upstream_calls_it() {
-        let versions = versions("redis-server_5%3a7.0.15-1~deb12u10_amd64.deb\nadduser_3.134_all.deb\npartial\n");
+        let log = "I: extracting /x/git_1_all.deb\nredis-server_5%3a7.0.15-1~deb12u10_amd64.deb\nadduser_3.134_all.deb\npartial\n";
+        let versions = versions(log);
         assert_eq!(versions["redis-server"], "7.0.15");
         assert_eq!(versions["adduser"], "3.134");
         assert_eq!(versions.len(), 2);

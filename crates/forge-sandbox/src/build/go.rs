@@ -122,6 +122,8 @@ impl Go {
         let linker = format!("-s -w{}", variables.collect::<String>());
         for (package, output) in &module.builds {
             let mut command = self.command(&source, "-mod=readonly");
+            // Here it goes with everything else if the build is killed.
+            command.env("GOTMPDIR", site.folder);
             command.args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", &linker, "-o"]);
             site.run(command.arg(bin.join(output)).arg(package))?;
         }

@@ -284,35 +284,82 @@ impl Form {
 /// there. What is in it stays as it is, byte by byte.
 pub fn push(registry: &str, source: &Path, reference: &Reference) -> Result<Digest, PushError> {
     let read = |error| PushError::Read { path: source.to_owned(), error };
-    // Its path goes into a name that splits at colons.
-    let path = fs::canonicalize(source).map_err(read)?;
+    let mut path = fs::canonicalize(source).map_err(read)?;
+    let scratch;
+    if let Some(program) = compression(&path).map_err(read)? {
+        // `skopeo` would do it, but the one of Debian 12 fails for archives of `docker save`.
+        scratch = Scratch::new().map_err(read)?;
+        path = scratch.decompress(&path, program).map_err(read)?;
+    } else if path.to_string_lossy().contains(':') {
+        // Its path goes into a name that splits at colons.
+        scratch = Scratch::new().map_err(read)?;
+        path = scratch.link(&path).map_err(read)?;
+    }
     let form = form(&path).map_err(read)?.ok_or(PushError::Unknown { path: source.to_owned() })?;
     let skopeo = run::find("skopeo", &[]).ok_or(PushError::MissingSkopeo)?;
 
     let to = format!("{registry}/{reference}");
     let failed = |reason: String| PushError::Copy { path: source.to_owned(), to: to.clone(), reason };
-    let mut link = None;
-    let from = if path.to_string_lossy().contains(':') { neutral(&path, &mut link).map_err(read)? } else { path };
     let mut command = run::command(&skopeo);
     // A policy of signatures is for images from elsewhere; without its file every copy would fail.
     command.args(["--insecure-policy", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]);
     command.args(["--dest-no-creds", "--digestfile", "/dev/stdout"]);
-    command.arg(format!("{}:{}", form.transport(), from.display())).arg(format!("docker://{to}"));
-    let result = answer(&mut command);
-    if let Some(link) = link {
-        let _ = fs::remove_file(link);
-    }
-    let digest = result.map_err(&failed)?;
+    command.arg(format!("{}:{}", form.transport(), path.display())).arg(format!("docker://{to}"));
+    let digest = answer(&mut command).map_err(&failed)?;
     digest.trim().parse().map_err(|_| failed(format!("it answered `{}`", forge_core::name::clip(&digest))))
 }
 
-/// A path to the same without a colon: a link in the folder for temporary files.
-fn neutral(path: &Path, link: &mut Option<PathBuf>) -> io::Result<PathBuf> {
-    let place = std::env::temp_dir().join(format!("forge-image-{}", std::process::id()));
-    let _ = fs::remove_file(&place);
-    std::os::unix::fs::symlink(path, &place)?;
-    *link = Some(place.clone());
-    Ok(place)
+/// A folder for temporary files that nobody else may look into, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let mut number = 0;
+        loop {
+            let folder = std::env::temp_dir().join(format!("forge-image-{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Another path to the same.
+    fn link(&self, path: &Path) -> io::Result<PathBuf> {
+        let link = self.0.join("image");
+        std::os::unix::fs::symlink(path, &link)?;
+        Ok(link)
+    }
+
+    /// What is in a compressed file.
+    fn decompress(&self, path: &Path, program: &str) -> io::Result<PathBuf> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("`{program}` is not installed"));
+        let image = self.0.join("image.tar");
+        let mut command = run::command(&run::find(program, &[]).ok_or_else(missing)?);
+        let output = command.arg("-dc").arg(path).stdout(File::create(&image)?).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(image) } else { Err(io::Error::other(said.trim().to_owned())) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program that decompresses a file, if it is compressed.
+fn compression(path: &Path) -> io::Result<Option<&'static str>> {
+    if path.is_dir() {
+        return Ok(None);
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(6).read_to_end(&mut start)?;
+    let kinds: [(&[u8], _); 4] =
+        [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
+    Ok(kinds.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, program)| *program))
 }
 
 fn answer(command: &mut Command) -> Result<String, String> {
@@ -332,19 +379,7 @@ fn form(path: &Path) -> io::Result<Option<Form>> {
     if path.is_dir() {
         return Ok(path.join("oci-layout").is_file().then_some(Form::Layout));
     }
-    let mut start = Vec::new();
-    File::open(path)?.take(6).read_to_end(&mut start)?;
-    let compressed: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"];
-    let names = if compressed.iter().any(|magic| start.starts_with(magic)) {
-        let listed = run::find("tar", &[]).ok_or(io::ErrorKind::NotFound)?;
-        answer(run::command(&listed).arg("-tf").arg(path))
-            .map_err(io::Error::other)?
-            .lines()
-            .map(str::to_owned)
-            .collect()
-    } else {
-        names(path)?
-    };
+    let names = names(path)?;
     let has = |name: &str| names.iter().any(|entry| entry.trim_start_matches("./") == name);
     // What `docker save` makes today is both; as its own form it may hold tags that the other one lacks.
     Ok(if has("manifest.json") {
@@ -478,6 +513,23 @@ mod tests {
         layout(folder.path());
         assert_eq!(form(&folder.path().join("layout")).unwrap(), Some(Form::Layout));
         assert_eq!(form(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_compressed_archive_is_looked_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = folder.path().join("image");
+        fs::write(&plain, "text").unwrap();
+        assert_eq!(compression(&plain).unwrap(), None);
+        let mut gzip = run::command(Path::new("/usr/bin/env"));
+        assert!(gzip.arg("gzip").arg(&plain).status().unwrap().success());
+        let packed = folder.path().join("image.gz");
+        assert_eq!(compression(&packed).unwrap(), Some("gzip"));
+        let scratch = Scratch::new().unwrap();
+        let unpacked = scratch.decompress(&packed, "gzip").unwrap();
+        assert_eq!(fs::read_to_string(&unpacked).unwrap(), "text");
+        drop(scratch);
+        assert!(!unpacked.parent().unwrap().exists());
     }
 
     #[test]

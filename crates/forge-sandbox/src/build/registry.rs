@@ -21,7 +21,7 @@ use crate::health::http;
 use crate::recipe;
 
 /// Changes when the same recipe gives something else.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 const STORAGE: &str = "storage";
 const IMAGES: &str = "images.json";
@@ -58,6 +58,7 @@ pub(crate) fn build(recipes: &[recipe::Image], parts: &Parts<'_>, site: &mut Sit
     let registry = Registry::start(&parts.path("registry", "services/bin/registry")?, &storage(site.folder))?;
     let base = Contents::read(&parts.path("registry", "base")?)?;
     let mut images = Vec::new();
+    let mut layouts = Vec::new();
     for recipe in recipes {
         let layout = parts.path("registry", &super::image_name(&recipe.name))?;
         let digest = image::digest(&layout)?;
@@ -77,9 +78,33 @@ pub(crate) fn build(recipes: &[recipe::Image], parts: &Parts<'_>, site: &mut Sit
                 digest: digest.clone(),
             });
         }
+        layouts.push(layout);
     }
     registry.stop()?;
+    layouts.iter().try_for_each(|layout| share(layout, &storage(site.folder)))?;
     tree::write(&site.folder.join(IMAGES), &serde_json::to_vec_pretty(&images).unwrap_or_default())
+}
+
+/// Makes blobs of the storage the same files as those of a layout, so that a gigabyte of images is on the disk once. What
+/// is not where it is looked for stays as it is.
+fn share(layout: &Path, storage: &Path) -> Result<(), BuildError> {
+    let blobs = layout.join("blobs/sha256");
+    let failed = |error| BuildError::file("read", &blobs, error);
+    for blob in std::fs::read_dir(&blobs).map_err(failed)? {
+        let blob = blob.map_err(failed)?;
+        let name = blob.file_name().to_string_lossy().into_owned();
+        let folder =
+            storage.join("docker/registry/v2/blobs/sha256").join(name.get(..2).unwrap_or_default()).join(&name);
+        let (data, link) = (folder.join("data"), folder.join("shared"));
+        let size = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.len()).ok();
+        // Both have the name of their hash; the registry and our own code saw to that.
+        if size(&data).is_some_and(|found| size(&blob.path()) == Some(found))
+            && std::fs::hard_link(blob.path(), &link).is_ok()
+        {
+            std::fs::rename(&link, &data).map_err(|error| BuildError::file("link", &data, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// A registry that runs on the loopback device.
@@ -153,5 +178,28 @@ impl Drop for Registry {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_blob_that_layout_and_storage_both_hold_is_on_the_disk_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (layout, storage) = (folder.path().join("layout"), folder.path().join("storage"));
+        let name = Digest::of(b"blob").short(64).to_owned();
+        let blob = layout.join("blobs/sha256").join(&name);
+        let data = storage.join("docker/registry/v2/blobs/sha256").join(&name[..2]).join(&name).join("data");
+        tree::write(&blob, b"blob").unwrap();
+        tree::write(&layout.join("blobs/sha256/0123"), b"nowhere else").unwrap();
+        tree::write(&data, b"blob").unwrap();
+        share(&layout, &storage).unwrap();
+        let file = |path: &Path| std::fs::metadata(path).unwrap().ino();
+        assert_eq!(file(&blob), file(&data));
+        assert_eq!(std::fs::read_dir(data.parent().unwrap()).unwrap().count(), 1);
     }
 }

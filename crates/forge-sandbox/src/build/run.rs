@@ -64,13 +64,14 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// A command of this program with the variables that are kept, in the C locale. It is interrupted when the thread that
-/// starts it dies: a killed build leaves no compiler behind.
+/// A command of this program with the variables that are kept, in the C locale. It is told to end when the thread that
+/// starts it dies: a killed build leaves no compiler behind. Not by an interrupt, which programs started in the background
+/// ignore.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = match find("setpriv", &[]) {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
-            command.args(["--pdeathsig", "INT", "--"]).arg(program);
+            command.args(["--pdeathsig", "TERM", "--"]).arg(program);
             command
         }
         None => Command::new(program),
@@ -251,6 +252,24 @@ mod tests {
     fn a_compiler_that_meets_a_full_disk_is_a_full_disk() {
         let (result, _) = run("echo 'write /x: no space left on device' >&2; exit 1");
         assert!(matches!(result, Err(BuildError::DiskFull { .. })));
+    }
+
+    #[test]
+    fn a_program_ends_with_the_thread_that_started_it() {
+        let (sender, started) = mpsc::channel();
+        let mut command = shell("trap '' INT; echo started; exec sleep 600");
+        command.stdout(Stdio::piped());
+        // It ends at once and leaves the program alone.
+        thread::spawn(move || {
+            let mut child = command.spawn().unwrap();
+            let mut line = String::new();
+            let mut stdout = BufReader::new(child.stdout.take().unwrap());
+            stdout.read_line(&mut line).unwrap();
+            sender.send((child, stdout)).unwrap();
+        });
+        let (mut child, _stdout) = started.recv().unwrap();
+        use std::os::unix::process::ExitStatusExt as _;
+        assert_eq!(child.wait().unwrap().signal(), Some(nix::sys::signal::Signal::SIGTERM as i32));
     }
 
     #[test]
