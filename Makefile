@@ -34,6 +34,7 @@ demo: build ## Show the main job on the example platform, without a cluster
 check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	@cargo clippy -p forge-sandbox --test cluster --locked -- -D warnings
 	@tools/deny
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet

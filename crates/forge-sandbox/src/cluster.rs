@@ -41,9 +41,12 @@ impl Cluster {
 
     /// Applies objects as the one who owns all their fields.
     pub fn apply(&self, objects: &[Value]) -> Result<(), ProgramError> {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        self.apply_text(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
+    }
+
+    fn apply_text(&self, text: &str) -> Result<(), ProgramError> {
         let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=forge-sandbox", "-f", "-"];
-        self.kubectl(&apply).input(list).limit(Duration::from_secs(120)).run().map(drop)
+        self.kubectl(&apply).input(text).limit(Duration::from_secs(120)).run().map(drop)
     }
 
     /// A KWOK that was killed held the Leases of its nodes; the next one would wait until they have run out.
@@ -56,15 +59,19 @@ impl Cluster {
         self.kubectl(&delete).args(nodes).run().map(drop)
     }
 
-    /// What KWOK pretends, and the kind that holds it.
+    /// The kind that holds what KWOK pretends.
+    pub fn apply_stage_kind(&self) -> Result<(), ProgramError> {
+        self.apply_text(include_str!("../../../sandbox/kwok-stage-crd.yaml"))
+    }
+
+    /// Nothing if that kind is served, or why it is not.
+    pub fn stage_kind_served(&self) -> Result<(), String> {
+        self.kubectl(&["get", "stages.kwok.x-k8s.io"]).run().map(drop).map_err(|error| error.to_string())
+    }
+
+    /// What KWOK pretends.
     pub fn apply_stages(&self) -> Result<(), ProgramError> {
-        let kind = include_str!("../../../sandbox/kwok-stage-crd.yaml");
-        let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=forge-sandbox", "-f", "-"];
-        self.kubectl(&apply).input(kind).run()?;
-        self.kubectl(&["wait", "crd/stages.kwok.x-k8s.io", "--for=condition=Established", "--timeout=60s"])
-            .limit(Duration::from_secs(70))
-            .run()?;
-        self.kubectl(&apply).input(include_str!("../../../sandbox/kwok-stages.yaml")).run().map(drop)
+        self.apply_text(include_str!("../../../sandbox/kwok-stages.yaml"))
     }
 
     /// Nothing if the real node is ready, or why it is not.

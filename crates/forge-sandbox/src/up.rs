@@ -94,7 +94,9 @@ pub fn up(
         }
     }
     if context.simulate {
-        up.step("simulated behaviour", |_| {
+        up.step("simulated behaviour", |up| {
+            cluster.apply_stage_kind()?;
+            up.wait("simulated behaviour", || cluster.stage_kind_served())?;
             if init.list()?.get("kwok").is_none_or(|child| child.ended.is_some()) {
                 cluster.release_leases()?;
             }

@@ -219,7 +219,13 @@ impl Namespace {
     /// Waits for what `kubectl wait --for` understands.
     pub fn wait(&self, what: &str, condition: &str, limit: Duration) {
         let (condition, limit) = (format!("--for={condition}"), format!("--timeout={}s", limit.as_secs()));
-        let ended = self.try_kubectl(&["wait", what, &condition, &limit], None);
+        let mut ended = self.try_kubectl(&["wait", what, &condition, &limit], None);
+        // kubectl gives up at once on an object that has no conditions yet.
+        let start = Instant::now();
+        while ended.stderr.contains("accessor error") && start.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(50));
+            ended = self.try_kubectl(&["wait", what, &condition, &limit], None);
+        }
         assert!(ended.code == 0, "kubectl wait {what} {condition}: {}", ended.stderr);
     }
 }
