@@ -33,8 +33,8 @@ const TOP: &str = "/sys/fs/cgroup";
 
 /// Removes the cgroups that the pods of a sandbox ran in. Its processes are dead; the kernel needs a moment for each.
 pub fn remove(range: Range, limit: Duration) -> io::Result<()> {
+    let start = Instant::now();
     for root in roots() {
-        let start = Instant::now();
         let top = root.join(range.cgroup());
         while let Err(error) = remove_tree(&top) {
             if start.elapsed() > limit {

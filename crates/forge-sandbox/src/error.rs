@@ -181,8 +181,10 @@ impl IntoFailure for UpError {
             Self::Network(error) => error.into_failure(),
             Self::Before(error) => error.into_failure(),
             Self::Build(error) => error.into_failure(),
-            Self::Seed { ref source, .. } if full(source) => Failure::new(Code::SandboxDiskFull, self)
-                .hint("free some space and run the command again, it goes on where it stopped"),
+            Self::Seed { ref source, .. } | Self::Pki(PkiError::Write { ref source, .. }) if full(source) => {
+                Failure::new(Code::SandboxDiskFull, self)
+                    .hint("free some space and run the command again, it goes on where it stopped")
+            }
             Self::Died { ref name, .. } => {
                 let hint = format!("`forge sandbox logs {name}` shows all of it; `forge sandbox up` starts it again");
                 Failure::new(Code::SandboxUnwell, self).hint(hint)

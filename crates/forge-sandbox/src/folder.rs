@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -88,18 +89,31 @@ pub struct Record {
     /// Which components it was told to install.
     #[serde(default)]
     pub with: Vec<String>,
+    /// A `down` has begun to remove it: nothing that is still there can be trusted.
+    #[serde(default)]
+    pub removing: bool,
 }
 
 /// The format that this version reads and writes.
 pub const FORMAT: u32 = 1;
 
 /// PID 1 of a sandbox, as the host sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitRecord {
     /// Its process id on the host.
     pub pid: i32,
     /// When it started, in clock ticks since boot: a process id alone may be somebody else's by now.
     pub started: u64,
+    /// Which boot that was.
+    pub boot: Boot,
+}
+
+/// A boot of this machine, as the kernel names it.
+pub type Boot = String;
+
+/// The boot that this is.
+pub fn boot() -> Boot {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// The folder of one sandbox.
@@ -234,7 +248,8 @@ impl Folder {
         let draft = self.join(format!("{name}.draft"));
         let failed = |act| move |source| FolderError::Disk { act, path: self.join(name), source };
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed("create the folder of"))?;
+            // Keys, volumes and the components' own files: for nobody but their owner.
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed("create the folder of"))?;
         }
         fs::write(&draft, text).map_err(failed("write"))?;
         fs::rename(&draft, &path).map_err(failed("write"))
@@ -299,7 +314,7 @@ mod tests {
     }
 
     fn record() -> Record {
-        Record { format: FORMAT, range: Range::candidates("box").next(), nodes: 3, with: Vec::new() }
+        Record { format: FORMAT, range: Range::candidates("box").next(), nodes: 3, with: Vec::new(), removing: false }
     }
 
     #[test]

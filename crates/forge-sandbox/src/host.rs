@@ -61,7 +61,8 @@ impl Machine {
             architecture: std::env::consts::ARCH.to_owned(),
             root,
             missing: if root && probe { kernel() } else { Vec::new() },
-            free: free(folder),
+            // What is there already needs no more to be repaired.
+            free: if folder.join("sandbox.json").exists() { u64::MAX } else { free(folder) },
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -24,6 +24,9 @@ use crate::process;
 
 /// Where it listens, as its own processes see it.
 const SOCKET: &str = "/run/init.sock";
+
+/// How long a component that was killed may take to be gone; less than a client waits for an answer.
+const KILLED: Duration = Duration::from_secs(15);
 
 /// What cannot be asked of PID 1.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +96,8 @@ pub struct Init {
 impl Init {
     /// The one that is running, if any.
     pub fn running(folder: &Folder) -> Option<Self> {
-        let InitRecord { pid, started } = folder.init()?;
-        (process::started(pid) == Some(started)).then_some(Self { pid })
+        let InitRecord { pid, started, boot } = folder.init()?;
+        (boot == crate::folder::boot() && process::started(pid) == Some(started)).then_some(Self { pid })
     }
 
     /// All components that were ever started, by name.
@@ -206,8 +209,13 @@ fn answer(shared: &Shared, request: Request) -> Reply {
                 let _ =
                     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.pid), nix::sys::signal::Signal::SIGKILL);
             }
+            // What hangs in the kernel does not die at once, and others want to be answered.
+            let start = Instant::now();
             while children.get(&name).is_some_and(|child| child.ended.is_none()) {
-                children = shared.changed.wait(children).unwrap_or_else(PoisonError::into_inner);
+                let Some(left) = KILLED.checked_sub(start.elapsed()) else {
+                    return Reply::Refused(format!("it still lives {} s after it was killed", KILLED.as_secs()));
+                };
+                children = shared.changed.wait_timeout(children, left).unwrap_or_else(PoisonError::into_inner).0;
             }
             Reply::Children(children.clone())
         }

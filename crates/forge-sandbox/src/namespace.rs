@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::folder::{Folder, InitRecord};
+use crate::folder::{Folder, InitRecord, boot};
 use crate::process;
 
 /// What could not be set up.
@@ -44,7 +44,12 @@ pub enum NamespaceError {
 }
 
 /// Leaves for new namespaces, starts PID 1 in them and records it. Runs in a process of its own, which ends afterwards.
-pub fn enter(folder: &Folder, cache: &Path) -> Result<(), NamespaceError> {
+pub fn enter(folder: &Folder, cache: &Path, parent: i32) -> Result<(), NamespaceError> {
+    // Whoever called holds the lock, and only as long as it lives.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).map_err(NamespaceError::Unshare)?;
+    if nix::unistd::getppid().as_raw() != parent {
+        return Err(NamespaceError::Start(io::Error::other("whoever called is gone")));
+    }
     unshare(
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWPID
@@ -69,7 +74,7 @@ pub fn enter(folder: &Folder, cache: &Path) -> Result<(), NamespaceError> {
         .map_err(NamespaceError::Start)?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other).map_err(NamespaceError::Start)?;
     let gone = || NamespaceError::Start(io::Error::other("it ended at once"));
-    let record = InitRecord { pid, started: process::started(pid).ok_or_else(gone)? };
+    let record = InitRecord { pid, started: process::started(pid).ok_or_else(gone)?, boot: boot() };
     folder
         .publish("init.json", &format!("{}\n", serde_json::json!(record)))
         .map_err(|error| NamespaceError::Start(io::Error::other(error)))?;
@@ -103,6 +108,7 @@ pub fn build_root(folder: &Path, cache: &Path) -> Result<(), NamespaceError> {
     bind(Path::new("/dev"), &root.join("dev"), false)?;
     make(&root.join("proc"))?;
     attach(Some(Path::new("proc")), &root.join("proc"), Some("proc"), MsFlags::empty())?;
+    shield(&root)?;
     make(&root.join("sys"))?;
     attach(Some(Path::new("sysfs")), &root.join("sys"), Some("sysfs"), MsFlags::empty())?;
     bind(Path::new("/sys/fs/cgroup"), &root.join("sys/fs/cgroup"), false)?;
@@ -119,6 +125,33 @@ pub fn build_root(folder: &Path, cache: &Path) -> Result<(), NamespaceError> {
     // Volumes that a container mounts for others travel through here.
     attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED)?;
     nix::unistd::sethostname("sandbox").map_err(|source| NamespaceError::Mount { target: "host name".into(), source })
+}
+
+/// Settings of the whole machine that a kubelet wants to change, with the values that it wants. It reads before it writes:
+/// files in front of them let it find what it wants and leave the machine as it is.
+const SETTINGS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+fn shield(root: &Path) -> Result<(), NamespaceError> {
+    let folder = root.join("settings");
+    make(&folder)?;
+    for (name, value) in SETTINGS {
+        let target = root.join("proc/sys").join(name);
+        if !target.exists() {
+            continue;
+        }
+        let file = folder.join(name.replace('/', "."));
+        fs::write(&file, format!("{value}\n"))
+            .map_err(|source| NamespaceError::Prepare { path: file.clone(), source })?;
+        attach(Some(&file), &target, None, MsFlags::MS_BIND)?;
+    }
+    Ok(())
 }
 
 fn inside(root: &Path, path: &Path) -> PathBuf {

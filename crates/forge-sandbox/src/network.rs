@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::Path;
 
+use forge_core::digest::Digest;
+
 use crate::folder::Folder;
 use crate::init::Init;
 use crate::program::{Program, ProgramError};
@@ -77,15 +79,30 @@ pub fn claim(init: Init, folder: &Folder, kept: Option<Range>) -> Result<Range, 
 fn connect(init: Init, folder: &Folder, range: Range) -> Result<(), ProgramError> {
     let (pid, link) = (init.pid.to_string(), range.link());
     Program::new("ip").args(["link", "add", &link, "type", "veth", "peer", "name", "uplink", "netns", &pid]).run()?;
-    // Whose it is. Without this, who comes back after another took the range would remove the other's link.
-    Program::new("ip").args(["link", "set", &link, "alias"]).arg(folder.path()).run().map(drop)
+    sign(folder, range)
+}
+
+/// Says whose a link is. Without it, who comes back after another took the range would remove the other's link.
+fn sign(folder: &Folder, range: Range) -> Result<(), ProgramError> {
+    Program::new("ip").args(["link", "set", &range.link(), "alias", &signature(folder.path())]).run().map(drop)
+}
+
+/// The same for every way to a folder, and short enough for any.
+fn signature(folder: &Path) -> String {
+    let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    format!("forge-sandbox {}", Digest::of(real.as_os_str().as_encoded_bytes()).short(16))
 }
 
 /// Makes everything as it should be; what is there stays.
 pub fn ensure(init: Init, folder: &Folder, range: Range) -> Result<(), NetworkError> {
     let link = range.link();
-    if !Path::new("/sys/class/net").join(&link).exists() {
-        connect(init, folder, range)?;
+    match owner(range) {
+        None => connect(init, folder, range)?,
+        Some(owner) if owner.is_empty() => sign(folder, range)?,
+        Some(owner) if owner != signature(folder.path()) => {
+            return Err(NetworkError::Taken { range: range.all(), user: link });
+        }
+        Some(_) => {}
     }
     // The host must not pass on what a sandbox sends, whatever its own setting is.
     for (family, name, value) in [("ipv4", "forwarding", "0"), ("ipv6", "disable_ipv6", "1")] {
@@ -148,7 +165,7 @@ pub fn inside(init: Init) -> Program {
     Program::new("nsenter").arg(format!("--net=/proc/{}/ns/net", init.pid)).arg("--")
 }
 
-/// The folder of the sandbox that a link belongs to, if there is such a link.
+/// Whose a link is, if there is such a link; nothing if it was not said yet.
 fn owner(range: Range) -> Option<String> {
     let alias = fs::read_to_string(Path::new("/sys/class/net").join(range.link()).join("ifalias")).ok()?;
     Some(alias.trim().to_owned())
@@ -159,7 +176,7 @@ fn owner(range: Range) -> Option<String> {
 pub fn release(range: Range, folder: &Path) -> Result<bool, ProgramError> {
     match owner(range) {
         None => Ok(true),
-        Some(owner) if Path::new(&owner) != folder => Ok(false),
+        Some(owner) if !owner.is_empty() && owner != signature(folder) => Ok(false),
         Some(_) => match Program::new("ip").args(["link", "delete", &range.link()]).run() {
             Err(error) if owner(range).is_some() => Err(error),
             _ => Ok(true),

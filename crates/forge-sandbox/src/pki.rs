@@ -3,9 +3,9 @@
 //! Everything is made at once and published by one rename: a sandbox has all of it or none.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
@@ -178,8 +178,9 @@ fn named(params: &mut CertificateParams, common: &str, organisation: &str) {
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), PkiError> {
     let path = folder.join(name);
     let failed = |source| PkiError::Write { path: path.clone(), source };
-    fs::write(&path, text).map_err(failed)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)
+    let mut file =
+        fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
 }
 
 /// 128 bits from the kernel, in hexadecimal.
@@ -221,6 +222,7 @@ fn base64(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn base64_is_the_standard_one() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One process of a sandbox, seen from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +17,25 @@ pub struct Process {
     pub memory: u64,
 }
 
-/// When a process started, if it is there and not a zombie.
+/// When a process started, if it is there and not a zombie. One whose first thread has ended shows as a zombie while its
+/// other threads still live; they count.
 pub fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (state, start) = parse_stat(&stat)?;
-    (!matches!(state, 'Z' | 'X')).then_some(start)
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    (!matches!(state, 'Z' | 'X') || threads() > 1).then_some(start)
+}
+
+/// The PID namespace that a process lives in.
+pub fn namespace(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}
+
+/// True if some process lives in this PID namespace.
+pub fn inhabited(wanted: &Path) -> bool {
+    let Ok(entries) = fs::read_dir("/proc") else { return false };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.into_iter().any(|pid| started(pid).is_some() && namespace(pid).is_some_and(|found| found == wanted))
 }
 
 /// State and start time. The name of the program stands in brackets and may hold anything.
@@ -34,18 +48,15 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 
 /// All processes in the PID namespace of a process, by their id in it.
 pub fn of_namespace(init: i32) -> BTreeMap<i32, Process> {
-    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let Some(wanted) = namespace(&init.to_string()) else { return BTreeMap::new() };
+    let Some(wanted) = namespace(init) else { return BTreeMap::new() };
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     entries
         .flatten()
         .filter_map(|entry| {
-            let pid =
-                entry.file_name().into_string().ok().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))?;
-            (namespace(&pid)? == wanted).then_some(())?;
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            (namespace(pid)? == wanted).then_some(())?;
             let status = fs::read_to_string(entry.path().join("status")).ok()?;
             let inner = field(&status, "NSpid:")?.split_whitespace().last()?.parse().ok()?;
-            let pid = pid.parse().ok()?;
             Some((inner, Process { pid, inner, started: started(pid)?, memory: memory(&entry.path()) }))
         })
         .collect()

@@ -93,10 +93,11 @@ impl Subnet {
         prefix(self.address) == prefix(other.address)
     }
 
-    /// Reads `10.0.0.0/8` or `10.0.0.1`; anything else, the default route included, is no subnet.
+    /// Reads `10.0.0.0/8` or `10.0.0.1`; anything else is no subnet. Neither are default routes and halves of everything,
+    /// as a VPN sets them: a narrower route goes before them.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-        let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits))?;
+        let bits = bits.parse().ok().filter(|bits| (8..=32).contains(bits))?;
         Some(Self { address: address.parse().ok()?, bits })
     }
 }
@@ -150,5 +151,6 @@ mod tests {
         assert!(!overlaps("10.204.0.0/16"));
         assert!(!overlaps("default"));
         assert!(!overlaps("0.0.0.0/0"));
+        assert!(!overlaps("0.0.0.0/1"));
     }
 }

@@ -104,6 +104,9 @@ pub fn up(
         })?;
     }
     up.start(init, &asker, components.iter().filter(|component| component.step == 3).collect())?;
+    if !context.simulate {
+        init.kill("kwok")?;
+    }
     up.step("node", |up| up.wait("node", || cluster.node_ready()))?;
     if record.nodes > 0 || wanted.nodes.is_some() {
         up.step("simulated nodes", |_| simulated(&cluster, record.nodes))?;
@@ -140,18 +143,23 @@ impl Up<'_> {
 
     /// What is remembered, with what is wanted now.
     fn record(&self, wanted: &Wanted) -> Result<Record, UpError> {
-        let found = self.folder.record()?;
-        let mut record = found.clone().unwrap_or(Record { format: FORMAT, range: None, nodes: 0, with: Vec::new() });
+        let mut found = self.folder.record()?;
+        if let Some(half) = found.take_if(|found| found.removing) {
+            crate::down::finish(self.folder, &half)?;
+        }
+        let new = Record { format: FORMAT, range: None, nodes: 0, with: Vec::new(), removing: false };
+        let mut record = found.clone().unwrap_or(new);
         record.nodes = wanted.nodes.unwrap_or(record.nodes);
         for addition in &wanted.with {
             if !record.with.iter().any(|name| name == addition.name()) {
                 record.with.push(addition.name().to_owned());
             }
         }
-        self.folder.create(&component::FOLDERS)?;
+        // The record first: a folder without one is nobody's.
         if found.as_ref() != Some(&record) {
             self.folder.write_record(&record)?;
         }
+        self.folder.create(&component::FOLDERS)?;
         Ok(record)
     }
 
@@ -197,6 +205,7 @@ impl Up<'_> {
         let output = Command::new(program)
             .arg("enter")
             .args([self.folder.path(), cache])
+            .arg(std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -49,7 +49,14 @@ impl Addition {
     /// Installs it, or makes it as it should be, and waits until it is ready.
     pub fn install(self, cluster: &Cluster, built: &Built) -> Result<(), UpError> {
         let values = self.values(built)?;
-        Program::new(&built.helm)
+        // A Helm that was killed leaves a release that is pending, and no other Helm touches it.
+        let pending =
+            format!("owner=helm,name={},status in (pending-install,pending-upgrade,pending-rollback)", self.name());
+        cluster.kubectl(&["delete", "secret", "-n", self.namespace(), "-l", &pending]).run()?;
+        // It must not go on when we are gone.
+        Program::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(&built.helm)
             .args(["upgrade", "--install", self.name()])
             .arg(built.charts.join(self.name()))
             .args(["--namespace", self.namespace(), "--create-namespace", "--wait", "--timeout", "4m", "--values", "-"])

@@ -10,7 +10,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 
 use crate::cli::{self, Global};
-use crate::commands::status::known;
+use crate::commands::status::running;
 
 /// Run kubectl in a sandbox
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failure> {
     let folder = global.folder()?;
-    known(&folder)?;
+    running(&folder)?;
     let built = cli::built()?;
     let mut rest = arguments.arguments.as_slice();
     let mut program = built.kubernetes.join("kubectl");

@@ -16,6 +16,9 @@ use crate::{init, namespace};
 pub(crate) struct Arguments {
     folder: PathBuf,
     cache: PathBuf,
+    /// Who called.
+    #[arg(default_value_t = 0)]
+    parent: i32,
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -27,7 +30,7 @@ pub(crate) fn enter(arguments: &Arguments) -> Result<Exit, Failure> {
     let name = arguments.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let name = name.parse().map_err(IntoFailure::into_failure)?;
     let folder = Folder::new(arguments.folder.parent().unwrap_or(&arguments.folder), name);
-    namespace::enter(&folder, &arguments.cache).map_err(failed)?;
+    namespace::enter(&folder, &arguments.cache, arguments.parent).map_err(failed)?;
     Ok(Exit::Done)
 }
 

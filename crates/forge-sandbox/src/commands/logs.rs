@@ -36,6 +36,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
     let plain = arguments.component.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let file = match File::open(&path) {
         Ok(file) if plain => file,
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::new(Code::SandboxStep, format!("failed to read `{}`: {error}", path.display()))
+                .hint("a sandbox is root's: run it as root or with sudo -E"));
+        }
         _ => {
             let mut names: Vec<String> = fs::read_dir(folder.join("logs"))
                 .map(|entries| {
@@ -54,6 +58,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
         Failure::new(Code::SandboxStep, format!("failed to read `{}`: {error}", path.display()))
     };
     let mut bytes = Vec::new();
+    let length = file.metadata().map_err(unreadable)?.len();
+    (&file).seek(SeekFrom::Start(length.saturating_sub(MOST))).map_err(unreadable)?;
     (&file).take(MOST).read_to_end(&mut bytes).map_err(unreadable)?;
     let text = String::from_utf8_lossy(&bytes);
     match arguments.tail {

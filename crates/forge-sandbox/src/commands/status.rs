@@ -97,6 +97,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
             let process = child.filter(|_| ended.is_none()).and_then(|child| processes.get(&child.pid));
             let reason = match &ended {
                 Some(how) => Some(how.clone()),
+                None if process.is_none() => Some("has ended and is not cleared up yet".to_owned()),
                 None => asker.ask(&component.check).err(),
             };
             Line {

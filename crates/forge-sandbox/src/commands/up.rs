@@ -39,10 +39,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
     let cache = cli::cache()?;
     // Root first: without it nothing can be installed or asked. The kernel is asked with programs that may be missing.
     Machine::read(folder.path(), false).check(folder.path()).map_err(IntoFailure::into_failure)?;
+    // A name that cannot be had is said before anything is installed or built for it.
+    let lock = folder.lock().map_err(IntoFailure::into_failure)?;
+    if let Err(error) = folder.record() {
+        folder.forget_lock(&lock);
+        return Err(error.into_failure());
+    }
     debian::ensure_packages(&mut progress::of_stderr()).map_err(IntoFailure::into_failure)?;
     Machine::read(folder.path(), true).check(folder.path()).map_err(IntoFailure::into_failure)?;
     let built = cli::built()?;
-    let _lock = folder.lock().map_err(IntoFailure::into_failure)?;
     let wanted = Wanted { nodes: arguments.nodes, with: arguments.with.clone() };
     let running = up(&folder, cache.root(), &built, &wanted, &mut Lines).map_err(IntoFailure::into_failure)?;
     let (node, kubeconfig) = (running.range.node(), folder.kubeconfig());

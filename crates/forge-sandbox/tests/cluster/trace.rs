@@ -17,6 +17,7 @@ pub(crate) struct Traces {
     namespaces: String,
     cgroups: BTreeSet<PathBuf>,
     processes: BTreeSet<String>,
+    settings: BTreeSet<String>,
     files: BTreeSet<PathBuf>,
 }
 
@@ -39,12 +40,23 @@ pub(crate) fn traces() -> Traces {
         namespaces: text("ip", &["netns", "list"]),
         cgroups,
         processes: processes(),
+        settings: settings(),
         files: sandboxes()
             .into_iter()
             .flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten())
             .map(|entry| entry.path())
             .collect(),
     }
+}
+
+/// Settings of the whole machine that a kubelet would change, and what they are.
+fn settings() -> BTreeSet<String> {
+    let names =
+        ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"];
+    names
+        .iter()
+        .map(|name| format!("{name}={}", fs::read_to_string(format!("/proc/sys/{name}")).unwrap().trim()))
+        .collect()
 }
 
 /// The topmost process of every PID namespace but ours, and whoever makes one. The kernel lets no other process of such a
@@ -102,6 +114,7 @@ impl Traces {
         more("network namespace", one(&self.namespaces), one(&before.namespaces));
         more("cgroup", paths(&self.cgroups), paths(&before.cgroups));
         more("process", self.processes.clone(), before.processes.clone());
+        more("setting", self.settings.clone(), before.settings.clone());
         more("file", paths(&self.files), paths(&before.files));
         found.join("\n")
     }
