@@ -1,6 +1,7 @@
 //! `forge sandbox status`.
 
 use std::fmt::Write as _;
+use std::thread;
 
 use clap::Args;
 use forge_core::code::Code;
@@ -88,18 +89,21 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
     let children = init.list().map_err(|error| Failure::new(Code::SandboxStep, error))?;
     let processes = process::of_namespace(init.pid);
 
-    let mut components: Vec<Line> = context
-        .components()
+    // All at once: what hangs must not hold up the others.
+    let all = context.components();
+    let reasons: Vec<Option<String>> = thread::scope(|scope| {
+        let asked: Vec<_> = all.iter().map(|component| scope.spawn(|| asker.ask(&component.check).err())).collect();
+        asked.into_iter().map(|answer| answer.join().unwrap_or(None)).collect()
+    });
+    let mut components: Vec<Line> = all
         .iter()
-        .map(|component| {
+        .zip(reasons)
+        .map(|(component, asked)| {
             let child = children.get(component.name());
             let ended = child.map_or_else(|| Some("was never started".to_owned()), |child| child.ended.clone());
             let process = child.filter(|_| ended.is_none()).and_then(|child| processes.get(&child.pid));
-            let reason = match &ended {
-                Some(how) => Some(how.clone()),
-                None if process.is_none() => Some("has ended and is not cleared up yet".to_owned()),
-                None => asker.ask(&component.check).err(),
-            };
+            let unreaped = process.is_none().then(|| "has ended and is not cleared up yet".to_owned());
+            let reason = ended.or(unreaped).or(asked);
             Line {
                 name: component.name().to_owned(),
                 pid: process.map(|process| process.pid),
