@@ -165,7 +165,7 @@ impl Up<'_> {
 
     /// PID 1 in its namespaces, linked to the host.
     fn namespaces(&self, cache: &Path, record: &mut Record) -> Result<(Init, Range), UpError> {
-        let mut running = Init::running(self.folder);
+        let mut running = self.settled()?;
         if let (Some(init), None) = (running, record.range) {
             // An `up` was killed before it took addresses: there is nothing in it to keep.
             crate::down::end(init)?;
@@ -194,6 +194,21 @@ impl Up<'_> {
         network::ensure(init, self.folder, range)?;
         cgroup::ensure(range).map_err(UpError::Cgroup)?;
         Ok((init, range))
+    }
+
+    /// The first process, if it runs and answers. One that was just killed is waited for, one that hangs is ended.
+    fn settled(&self) -> Result<Option<Init>, UpError> {
+        let start = Instant::now();
+        while let Some(init) = Init::running(self.folder) {
+            if init.list().is_ok() {
+                return Ok(Some(init));
+            }
+            if start.elapsed() > UNWELL {
+                crate::down::end(init)?;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(None)
     }
 
     fn first_process(&self, cache: &Path) -> Result<Init, UpError> {
