@@ -126,7 +126,7 @@ fn a_pod_may_bring_its_own_name_server_hosts_and_host_name() {
             "dnsConfig": {
                 "nameservers": ["192.0.2.53"],
                 "searches": ["forge.example", "example.org"],
-                "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+                "options": [{"name": "ndots", "value": "2"}],
             },
             "hostAliases": [{"ip": "192.0.2.80", "hostnames": ["old.forge.example", "older.forge.example"]}],
             "hostname": "captain",
@@ -144,7 +144,7 @@ fn a_pod_may_bring_its_own_name_server_hosts_and_host_name() {
     for line in [
         "nameserver 192.0.2.53".to_owned(),
         "search forge.example example.org".to_owned(),
-        "options ndots:2 edns0".to_owned(),
+        "options ndots:2".to_owned(),
         "192.0.2.80 old.forge.example older.forge.example".to_owned(),
         format!("{address} captain.crew.{}.svc.cluster.local captain", namespace.name),
         "captain".to_owned(),
