@@ -18,7 +18,6 @@ mod workloads;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -26,26 +25,14 @@ use std::time::Duration;
 use forge_testkit::sandbox::{Ended, Namespace, Sandbox, eventually};
 use serde_json::{Value, json};
 
+use crate::images::image;
+
 /// How long anything may take: machines are noisy.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A namespace for a test.
 fn namespace(test: &str) -> Namespace {
     Sandbox::shared().namespace(test)
-}
-
-/// An image of the sandbox's registry, by digest.
-fn image(repository: &str) -> String {
-    static LIST: OnceLock<String> = OnceLock::new();
-    let list = LIST.get_or_init(|| {
-        let ended = Sandbox::shared().command(&["image", "list"]);
-        assert!(ended.code == 0, "forge sandbox image list: {}", ended.stderr);
-        ended.stdout
-    });
-    let line = list.lines().find(|line| line.starts_with(&format!("{repository}:")));
-    let (_, digest) =
-        line.and_then(|line| line.split_once('@')).unwrap_or_else(|| panic!("no `{repository}` in {list}"));
-    format!("registry.sandbox.internal/{repository}@{digest}")
 }
 
 /// What the pods of the sample workload share. It is ready as soon as it answers and ends as soon as it is told to.
