@@ -81,6 +81,15 @@ codes! {
     NeedsCluster            "FORGE-C005" User     "this needs a cluster";
     Unusable                "FORGE-C006" User     "the repository cannot be used as it is";
     BadArgument             "FORGE-C007" User     "an argument that cannot be used";
+    Unreachable             "FORGE-D001" Transient "the cluster does not answer";
+    Forbidden               "FORGE-D002" Policy   "the account may not do this";
+    NotBootstrapped         "FORGE-D003" User     "the cluster is not prepared for runs";
+    RunInProgress           "FORGE-D004" Conflict "another run of this environment is in progress";
+    ArgoUnreachable         "FORGE-D005" Transient "Argo CD does not answer";
+    NotInGit                "FORGE-D006" User     "the checkout is not what Argo CD would read";
+    RunBroken               "FORGE-D007" Internal "the record of a run cannot be used";
+    NoRun                   "FORGE-D008" User     "no such run";
+    WindowContested         "FORGE-D009" Conflict "somebody else takes the window away";
     ProtectedWithoutApproval "FORGE-E001" Policy  "a protected environment without approvals";
     AutoSyncOnProtected     "FORGE-E002" Policy   "automated sync on a protected environment";
     SharedPrefix            "FORGE-E003" User     "two environments of one cluster share their namespaces";

@@ -1,4 +1,4 @@
-//! Exit codes (SPEC.md section 5). Every command uses this table and no other; 2, partial, comes with the run.
+//! Exit codes (SPEC.md section 5). Every command uses this table and no other.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,8 @@ pub enum Exit {
     Done = 0,
     /// Findings, or a failure.
     Findings = 1,
+    /// Some of it: partial, degraded, orphans left.
+    Partial = 2,
     /// Invalid arguments, configuration or input.
     Invalid = 3,
     /// Timed out.

@@ -124,12 +124,31 @@ impl Gate<'_> {
         if self.progress.foreign_seen {
             return self.act(WaitingFor::SyncRequest { attempt: 1 });
         }
+        // A sync compares by itself, so what is known to differ needs no fresh comparison first: only "nothing had to
+        // change" does.
+        if application.refresh != Freshness::Answered
+            && let Some(decision) = self.differs(application)
+        {
+            return decision;
+        }
         // Once for the Application to appear, once for the answer; and as long as content may be waited for, because
         // that wait asks for refreshes again.
         let patience = (self.sync() + self.sync()).max(self.wanted.timeouts.health);
         match self.stale(application, self.ready(), patience) {
             Some(decision) => decision,
             None => self.prove(application, after, self.ready()),
+        }
+    }
+
+    /// Compared with the wanted content and different from it, if only by an older comparison.
+    fn differs(&self, application: &ApplicationState) -> Option<Decision> {
+        if application.sync != SyncState::OutOfSync || !application.conditions.is_empty() || application.resources == 0 {
+            return None;
+        }
+        match proof::source(self.wanted, application).map_err(|unmet| *unmet) {
+            Ok(()) => Some(self.act(WaitingFor::SyncRequest { attempt: 1 })),
+            Err(Unmet::Unread(on)) => Some(self.act(on)),
+            Err(_) => None,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod name;
 pub mod plan;
 pub mod render;
 pub mod repository;
+pub mod run;
 pub mod scaffold;
 pub mod simulate;
 pub mod validate;

@@ -144,7 +144,7 @@ fn planned(repository: &Repository, files: &EnvironmentFiles, graph: &Graph, ix:
 }
 
 impl Plan {
-    /// The run that this plan would be: derived, never random.
+    /// The name of the runs of this plan, without the number that tells one from the next: derived, never random.
     pub fn run(&self) -> String {
         format!("{}-{}", self.environment, self.hash.short(10))
     }

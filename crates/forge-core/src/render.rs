@@ -6,11 +6,14 @@ mod mermaid;
 mod svg;
 mod workflow;
 
-pub use argocd::{applications, window};
+pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
 pub use dot::dot;
 pub use mermaid::mermaid;
 pub use svg::svg;
-pub use workflow::{RenderError, WORKFLOW_LIMIT, plan_config_maps, templates, workflow};
+pub use workflow::{
+    ARGOCD_SECRET, ARGOCD_SECRET_PATH, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT,
+    plan_config_maps, templates, workflow, workflow_name,
+};
 
 /// The label that marks what Forge made (INV-11).
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

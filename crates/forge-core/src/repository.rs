@@ -106,6 +106,13 @@ pub struct ApplicationName {
     pub name: String,
 }
 
+impl ApplicationName {
+    /// As an identity; nothing where the name cannot be one.
+    pub fn id(&self) -> Option<crate::name::ApplicationId> {
+        format!("{}/{}", self.namespace, self.name).parse().ok()
+    }
+}
+
 /// The names that follow from paths (SPEC.md section 2).
 pub fn application_name(environment: &EnvironmentName, argo: &str, subject: &Subject) -> ApplicationName {
     match subject {

@@ -296,10 +296,12 @@ fn outputs(model: &Model, shuffle: &mut dyn FnMut(usize) -> Vec<usize>) -> [Stri
     let graph = repository.environment_graph(environment).graph.unwrap();
     let (scope, nodes) = graph.scope(&Scope::Platform, None).unwrap();
     let plan = plan(&repository, environment, &graph, &scope, &nodes);
+    let content = |_: &_| forge_core::gate::Content::Revisions { revisions: Vec::new() };
+    let run = forge_core::run::RunPlan::new(plan.run().parse().unwrap(), &plan, &graph, &nodes, content);
     let findings: Vec<String> = report.findings.iter().map(|f| format!("{} {}", f.code, f.message)).collect();
     [
         serde_json::to_string(&plan).unwrap(),
-        render::workflow(&plan, &graph, &nodes).unwrap().to_string(),
+        render::workflow(&run, &render::Places::default(), 0).unwrap().to_string(),
         render::svg(&graph, &nodes),
         format!("{}{}", render::mermaid(&graph, &nodes), render::dot(&graph, &nodes)),
         findings.join("\n"),

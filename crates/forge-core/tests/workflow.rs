@@ -4,7 +4,9 @@
 
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
-use forge_core::render::{self, RenderError};
+use forge_core::gate;
+use forge_core::render::{self, Places, RenderError};
+use forge_core::run::RunPlan;
 use forge_core::repository::Repository;
 use forge_core::validate::{Content, tree};
 use forge_testkit::generate;
@@ -24,10 +26,15 @@ fn planned(repository: &Repository) -> (Graph, Vec<NodeIx>, Plan) {
     (graph, nodes, plan)
 }
 
+fn run(plan: &Plan, graph: &Graph, nodes: &[NodeIx]) -> RunPlan {
+    let content = |_: &_| gate::Content::Revisions { revisions: Vec::new() };
+    RunPlan::new(plan.run().parse().unwrap(), plan, graph, nodes, content)
+}
+
 fn size(graph: &str) -> usize {
     let repository = repository(graph);
     let (graph, nodes, plan) = planned(&repository);
-    render::workflow(&plan, &graph, &nodes).unwrap().to_string().len()
+    render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap().to_string().len()
 }
 
 const LIMIT: usize = 400 << 10;
@@ -72,9 +79,9 @@ fn stacks_of_a_hundred_that_wait_for_each_other_fit_because_they_join() {
     let (graph, nodes, plan) = planned(&repository);
     let reduced = graph.reduced(&nodes);
     assert!(reduced.edges() <= 2 * 1000, "{}", reduced.edges());
-    let workflow = render::workflow(&plan, &graph, &nodes).unwrap().to_string();
+    let workflow = render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap().to_string();
     assert!(workflow.len() < LIMIT, "{}", workflow.len());
-    assert!(workflow.contains("\"stack:s0\""));
+    assert!(workflow.contains("\"stack-s0\""));
 }
 
 #[test]
@@ -82,7 +89,7 @@ fn a_small_stack_does_not_cost_a_join() {
     let text = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n    - {name: a, apps: [{project: a/x}, {project: a/y}]}\n    - {name: b, dependsOn: [\"stack:a\"], apps: [{project: b/x}, {project: b/y}]}\n";
     let repository = repository(text);
     let (graph, nodes, plan) = planned(&repository);
-    let workflow = render::workflow(&plan, &graph, &nodes).unwrap();
+    let workflow = render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap();
     let tasks = workflow["spec"]["templates"][0]["dag"]["tasks"].as_array().unwrap();
     let shape: Vec<(String, Vec<String>)> = tasks
         .iter()
@@ -100,7 +107,7 @@ fn a_small_stack_does_not_cost_a_join() {
 fn a_graph_that_cannot_fit_is_refused_with_its_size_and_at_once() {
     let repository = repository(&generate::graph_yaml(10_000, 30_000, 1));
     let (graph, nodes, plan) = planned(&repository);
-    let error = render::workflow(&plan, &graph, &nodes).unwrap_err();
+    let error = render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap_err();
     assert!(matches!(error, RenderError::TooMany { nodes: 10_000 }), "{error}");
 }
 
@@ -109,7 +116,7 @@ fn names_that_become_one_task_name_are_told_apart() {
     let text = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks:\n    - {name: a, apps: [{application: ns/a.b}, {application: ns/a-b}]}\n";
     let repository = repository(text);
     let (graph, nodes, plan) = planned(&repository);
-    let workflow = render::workflow(&plan, &graph, &nodes).unwrap();
+    let workflow = render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap();
     let tasks = workflow["spec"]["templates"][0]["dag"]["tasks"].as_array().unwrap();
     let names: std::collections::BTreeSet<&str> = tasks.iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
@@ -118,11 +125,12 @@ fn names_that_become_one_task_name_are_told_apart() {
 #[test]
 fn the_pieces_of_a_plan_put_together_are_the_plan() {
     let repository = repository(&generate::graph_yaml(3000, 9000, 5));
-    let (_, _, plan) = planned(&repository);
-    let maps = render::plan_config_maps(&plan);
+    let (graph, nodes, plan) = planned(&repository);
+    let run = run(&plan, &graph, &nodes);
+    let maps = render::plan_config_maps(&run, &Places::default());
     assert!(maps.len() > 1);
-    let text: String = maps.iter().map(|map| map["data"]["plan.json"].as_str().unwrap()).collect();
-    assert_eq!(text, serde_json::to_string(&plan).unwrap());
+    assert_eq!(forge_core::run::read_plan(&maps).unwrap(), run);
+    assert!(forge_core::run::read_plan(&maps[1..]).is_err());
     for map in &maps {
         assert!(map.to_string().len() < 600 << 10);
     }

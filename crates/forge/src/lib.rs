@@ -1,6 +1,7 @@
 //! The product: commands and adapters around `forge-core`. `main` only calls [`cli::main`].
 
 pub mod cli;
+mod cluster;
 mod commands;
 mod git;
 mod lint_report;

@@ -65,14 +65,15 @@ pub(super) fn check(wanted: &Wanted, state: &ApplicationState, after: After) -> 
         let sync = state.sync;
         return Err(by_sync(WaitingFor::InSync { sync }, Why::NotInSync { sync }));
     }
-    let tree = state.tree.as_ref().ok_or_else(|| unread(WaitingFor::Tree))?;
-    render(wanted, state)?;
-    workloads(tree)?;
-    images(wanted, tree)?;
+    // Before the tree: what was read of it while it still changed would be thrown away.
     if state.health != Health::Healthy {
         let health = state.health;
         return Err(time(WaitingFor::Health { health }, Why::Unhealthy { health }));
     }
+    let tree = state.tree.as_ref().ok_or_else(|| unread(WaitingFor::Tree))?;
+    render(wanted, state)?;
+    workloads(tree)?;
+    images(wanted, tree)?;
     for object in &wanted.requires {
         live(tree, object)?;
     }
@@ -93,7 +94,7 @@ fn programs(wanted: &Wanted) -> Result<Vec<(&HealthRule, Program)>, Box<Unmet>> 
 }
 
 /// The revision that Argo CD compared with. Wrong ones are not synced: that would deploy something else.
-fn source(wanted: &Wanted, state: &ApplicationState) -> Result<(), Box<Unmet>> {
+pub(super) fn source(wanted: &Wanted, state: &ApplicationState) -> Result<(), Box<Unmet>> {
     let commit = match &wanted.content {
         Content::Revisions { revisions } if *revisions == state.revisions => return Ok(()),
         Content::Revisions { revisions } => {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Graph, NodeIx};
 use crate::format::Subject;
@@ -66,6 +66,12 @@ impl fmt::Display for Scope {
             Self::Stack(name) => write!(f, "stack:{name}"),
             Self::App(name) => write!(f, "app:{name}"),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

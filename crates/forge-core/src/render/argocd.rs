@@ -1,6 +1,8 @@
 //! The Argo CD side of a plan: the Applications that the layout's ApplicationSet makes of the plan's projects, and the
 //! window that holds automated sync back while the run lasts (SPEC.md section 4).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::format::Subject;
@@ -67,12 +69,14 @@ fn fill(value: &mut Value, path: &str) {
     }
 }
 
+/// What the description of a window of ours begins with; the run's name follows. A window has no name.
+pub const WINDOW_PREFIX: &str = "forge-orchestration ";
+
 /// The window as it would be applied to the environment's AppProject: a deny window over exactly the plan's Applications
 /// of that project, which lets manual syncs pass. Nothing else of the AppProject is named, so nothing else is touched.
 pub fn window(repository: &Repository, plan: &Plan) -> Option<Value> {
     let mine = plan.nodes.iter().filter(|node| node.project.as_deref() == Some(plan.environment.as_str()));
-    let mut names: Vec<&str> = mine.map(|node| node.application.name.as_str()).collect();
-    names.sort_unstable();
+    let names: BTreeSet<String> = mine.map(|node| node.application.name.clone()).collect();
     if names.is_empty() {
         return None;
     }
@@ -80,13 +84,35 @@ pub fn window(repository: &Repository, plan: &Plan) -> Option<Value> {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "AppProject",
         "metadata": {"name": plan.environment, "namespace": repository.installation.argo.namespace},
-        "spec": {"syncWindows": [{
+        "spec": {"syncWindows": windows(&[], &plan.run(), &names)},
+    }))
+}
+
+/// The list of windows of an AppProject with ours holding exactly these Applications: the others stay as they are, and
+/// where nothing is to be held there is none of ours.
+pub fn windows(current: &[Value], run: &str, names: &BTreeSet<String>) -> Vec<Value> {
+    let mut windows: Vec<Value> = current.iter().filter(|window| !is_ours(window)).cloned().collect();
+    if !names.is_empty() {
+        windows.push(json!({
             "kind": "deny",
             "schedule": "* * * * *",
             "duration": "24h",
             "applications": names,
             "manualSync": true,
-            "description": format!("forge-orchestration {}", plan.run()),
-        }]},
-    }))
+            "description": format!("{WINDOW_PREFIX}{run}"),
+        }));
+    }
+    windows
+}
+
+/// The run of our window among these, and what it holds.
+pub fn window_names(current: &[Value]) -> Option<(String, BTreeSet<String>)> {
+    let window = current.iter().find(|window| is_ours(window))?;
+    let run = window.get("description").and_then(Value::as_str)?.strip_prefix(WINDOW_PREFIX)?.to_owned();
+    let names = window.get("applications").and_then(Value::as_array);
+    Some((run, names.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()))
+}
+
+fn is_ours(window: &Value) -> bool {
+    window.get("description").and_then(Value::as_str).is_some_and(|text| text.starts_with(WINDOW_PREFIX))
 }

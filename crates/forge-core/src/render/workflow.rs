@@ -1,4 +1,4 @@
-//! The Argo Workflow of a plan: one DAG whose tasks all use one tiny template, so that a graph of 1,000 nodes fits into
+//! The Argo Workflow of a run: one DAG whose tasks all use one tiny template, so that a graph of 1,000 nodes fits into
 //! an object, spec and status (SPEC.md section 6). A task carries its node's identity and nothing else; what the node
 //! wants is in the plan's ConfigMaps.
 
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::digest::Digest;
-use crate::graph::{Graph, NodeIx, Task};
-use crate::plan::Plan;
+use crate::run::{RunPlan, Runner, plan_name, plan_pieces};
 
 /// Largest Workflow that is submitted. Kubernetes takes about 1.5 MiB; the rest is for the status.
 pub const WORKFLOW_LIMIT: usize = 700 << 10;
@@ -17,8 +16,39 @@ pub const WORKFLOW_LIMIT: usize = 700 << 10;
 const READABLE_LIMIT: usize = 320 << 10;
 /// More tasks than this never fit, so nothing is computed for them.
 const MOST_TASKS: usize = 5_000;
-/// Largest piece of a plan in one ConfigMap (SPEC.md section 6).
-const PIECE: usize = 256 << 10;
+/// Seconds that the plugin has to tell every node of the deadline before Argo Workflows ends the Workflow.
+const GRACE: u64 = 300;
+
+/// Names and places that a Workflow refers to. Made by `forge bootstrap`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Where Workflows run.
+    pub workflows: String,
+    /// Where Argo CD runs.
+    pub argocd: String,
+    /// The image of `forge`, by digest.
+    pub image: String,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { workflows: "argo".to_owned(), argocd: "argocd".to_owned(), image: "forge".to_owned() }
+    }
+}
+
+/// The name of the executor plugin, of its container, and of the key in a template.
+pub const PLUGIN: &str = "forge";
+/// The account of the agent pod.
+pub const WORKFLOW_ACCOUNT: &str = "forge-workflow";
+/// The account of the plugin. Argo Workflows derives it from the plugin's name.
+pub const PLUGIN_ACCOUNT: &str = "forge-executor-plugin";
+/// The Secret that holds the token of the Argo CD account.
+pub const ARGOCD_SECRET: &str = "forge-argocd";
+/// Where that Secret is mounted.
+pub const ARGOCD_SECRET_PATH: &str = "/secrets/argocd";
+/// The tick of the agent: how long a finished node may wait before the controller hears of it. Chosen by measurement
+/// (docs/adr/0012).
+pub(super) const AGENT_TICK: &str = "50ms";
 
 /// Why there is no Workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,32 +73,40 @@ pub enum RenderError {
     },
 }
 
-/// The Workflow of a plan.
-pub fn workflow(plan: &Plan, graph: &Graph, nodes: &[NodeIx]) -> Result<Value, RenderError> {
-    if nodes.len() > MOST_TASKS {
-        return Err(RenderError::TooMany { nodes: nodes.len() });
+/// The name of the Workflow that runs this, the first or one that was submitted again.
+pub fn workflow_name(run: &crate::gate::RunId, resubmitted: u32) -> String {
+    match resubmitted {
+        0 => format!("forge-{run}"),
+        again => format!("forge-{run}-r{again}"),
     }
-    let reduced = graph.reduced(nodes);
-    let identities: Vec<String> = reduced
-        .tasks
-        .iter()
-        .map(|(task, _)| match task {
-            Task::Node(node) => graph.node(*node).id.to_string(),
-            Task::End(stack) => stack_name(graph, *stack),
-            Task::Begin(stack) => format!("{}:begin", stack_name(graph, *stack)),
-        })
-        .collect();
+}
+
+/// The Workflow of a run. The same run gives the same bytes.
+///
+/// # Errors
+/// When it would not fit into an object.
+pub fn workflow(run: &RunPlan, places: &Places, resubmitted: u32) -> Result<Value, RenderError> {
+    let nodes = run.len();
+    if nodes > MOST_TASKS {
+        return Err(RenderError::TooMany { nodes });
+    }
+    let identities: Vec<&str> = run.tasks.iter().map(|task| task.id.as_str()).collect();
+    let template = match run.runner {
+        Runner::Plugin => ("forge-node", "node"),
+        Runner::Pod => ("forge-node", "pod"),
+    };
     let object = |names: &[String]| {
-        let tasks: Vec<Value> = reduced
+        let tasks: Vec<Value> = run
             .tasks
             .iter()
-            .zip(&identities)
             .zip(names)
-            .map(|(((_, before), identity), name)| {
-                task(name, identity, before.iter().filter_map(|t| names.get(t.index())))
+            .map(|(of, name)| {
+                // A join costs a task, never a pod.
+                let template = if of.node.is_some() { template } else { ("forge-node", "join") };
+                task(name, &of.id, template, of.before.iter().filter_map(|place| names.get(*place)))
             })
             .collect();
-        assembled(plan, &tasks)
+        assembled(run, places, resubmitted, &tasks)
     };
     let mut workflow = object(&readable(&identities));
     let mut bytes = size(&workflow);
@@ -78,7 +116,8 @@ pub fn workflow(plan: &Plan, graph: &Graph, nodes: &[NodeIx]) -> Result<Value, R
         bytes = size(&workflow);
     }
     if bytes > WORKFLOW_LIMIT {
-        return Err(RenderError::TooLarge { nodes: nodes.len(), edges: reduced.edges(), bytes });
+        let edges = run.tasks.iter().map(|task| task.before.len()).sum();
+        return Err(RenderError::TooLarge { nodes, edges, bytes });
     }
     Ok(workflow)
 }
@@ -87,13 +126,8 @@ fn size(value: &Value) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |bytes| bytes.len())
 }
 
-/// A join is a node too: `stack:name` is proven when all of the stack is. Never a valid identity of an application.
-fn stack_name(graph: &Graph, stack: usize) -> String {
-    graph.stacks().get(stack).map(|stack| format!("stack:{}", stack.name)).unwrap_or_default()
-}
-
 /// A valid and unique task name for each identity, close to it.
-fn readable(identities: &[String]) -> Vec<String> {
+fn readable(identities: &[&str]) -> Vec<String> {
     const LONGEST: usize = 100;
     let mut taken: BTreeSet<String> = BTreeSet::new();
     identities
@@ -110,104 +144,148 @@ fn readable(identities: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn task<'n>(name: &str, identity: &str, before: impl Iterator<Item = &'n String>) -> Value {
+fn task<'n>(
+    name: &str,
+    identity: &str,
+    (template_ref, template): (&str, &str),
+    before: impl Iterator<Item = &'n String>,
+) -> Value {
     let mut task = json!({
         "name": name,
-        "templateRef": {"name": "forge-node", "template": "node", "clusterScope": true},
-        "arguments": {"parameters": [{"name": "node", "value": identity}]},
+        "templateRef": {"name": template_ref, "template": template, "clusterScope": true},
     });
     let before: Vec<&String> = before.collect();
-    if let (Value::Object(fields), false) = (&mut task, before.is_empty()) {
-        fields.insert("dependencies".to_owned(), json!(before));
+    if let Value::Object(fields) = &mut task {
+        if template != "join" {
+            fields.insert("arguments".to_owned(), json!({"parameters": [{"name": "node", "value": identity}]}));
+        }
+        if !before.is_empty() {
+            fields.insert("dependencies".to_owned(), json!(before));
+        }
     }
     task
 }
 
-fn assembled(plan: &Plan, tasks: &[Value]) -> Value {
-    // The agent's own ticks are ten seconds by default, which would be most of a run (sandbox.md, "What was measured").
-    let agent = json!({"containers": [{"name": "main", "env": [
-        {"name": "ARGO_AGENT_PATCH_RATE", "value": "200ms"},
-        {"name": "ARGO_AGENT_TASK_WORKERS", "value": "256"},
-    ]}]});
+fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) -> Value {
+    let mut spec = json!({
+        "entrypoint": "graph",
+        "serviceAccountName": WORKFLOW_ACCOUNT,
+        "executor": {"serviceAccountName": WORKFLOW_ACCOUNT},
+        "activeDeadlineSeconds": run.timeout.seconds().saturating_add(GRACE),
+        "ttlStrategy": {"secondsAfterCompletion": 7 * 24 * 3600},
+        "podGC": {"strategy": "OnPodCompletion"},
+        "arguments": {"parameters": [
+            {"name": "run", "value": run.run},
+            {"name": "environment", "value": run.environment},
+            {"name": "plan", "value": run.plan},
+            {"name": "image", "value": places.image},
+        ]},
+        "podSpecPatch": pod_patch(run).to_string(),
+        "templates": [{"name": "graph", "dag": {"failFast": false, "tasks": tasks}}],
+    });
+    if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
+        fields.insert("parallelism".to_owned(), json!(64));
+    }
     json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
         "metadata": {
-            "name": format!("forge-{}", plan.run()),
-            "namespace": "argo",
-            "labels": labels(plan),
+            "name": workflow_name(&run.run, resubmitted),
+            "namespace": places.workflows,
+            "labels": labels(run),
             "annotations": {
-                "forge.projectcatalyst.io/plan": plan.hash,
-                "forge.projectcatalyst.io/scope": plan.scope,
+                "forge.projectcatalyst.io/plan": run.plan,
+                "forge.projectcatalyst.io/scope": run.scope,
             },
         },
-        "spec": {
-            "entrypoint": "graph",
-            "serviceAccountName": "forge-workflow",
-            "activeDeadlineSeconds": plan.timeout.seconds(),
-            "arguments": {"parameters": [
-                {"name": "run", "value": plan.run()},
-                {"name": "environment", "value": plan.environment},
-                {"name": "plan", "value": plan.hash},
-            ]},
-            "podSpecPatch": agent.to_string(),
-            "templates": [{"name": "graph", "dag": {"failFast": false, "tasks": tasks}}],
-        },
+        "spec": spec,
     })
 }
 
-fn labels(plan: &Plan) -> Value {
-    json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: plan.environment, RUN_LABEL: plan.run()})
+/// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
+/// which would be most of a run), and the token of the Argo CD account.
+fn pod_patch(run: &RunPlan) -> Value {
+    let mounts = json!([{"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true}]);
+    let volumes = json!([{"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}}]);
+    let containers = match run.runner {
+        // A held request occupies a worker, so there is one for each node that can be open at once, and some more.
+        Runner::Plugin => json!([
+            {"name": "main", "env": [
+                {"name": "ARGO_AGENT_PATCH_RATE", "value": AGENT_TICK},
+                {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + 16).to_string()},
+            ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
+            {"name": PLUGIN, "volumeMounts": mounts},
+        ]),
+        Runner::Pod => json!([{"name": "main", "volumeMounts": mounts}]),
+    };
+    json!({"containers": containers, "volumes": volumes, "terminationGracePeriodSeconds": 5})
+}
+
+fn labels(run: &RunPlan) -> Value {
+    json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: run.environment, RUN_LABEL: run.run})
 }
 
 /// The ClusterWorkflowTemplates that every Workflow refers to. They do not depend on any plan.
 pub fn templates() -> Vec<Value> {
+    let identity = json!({
+        "run": "{{workflow.parameters.run}}",
+        "environment": "{{workflow.parameters.environment}}",
+        "plan": "{{workflow.parameters.plan}}",
+        "node": "{{inputs.parameters.node}}",
+    });
+    let inputs = json!({"parameters": [{"name": "node"}]});
     vec![json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "ClusterWorkflowTemplate",
         "metadata": {"name": "forge-node", "labels": {MANAGED_BY: "forge"}},
-        "spec": {"templates": [{
-            "name": "node",
-            "inputs": {"parameters": [{"name": "node"}]},
-            "plugin": {"forge": {
-                "run": "{{workflow.parameters.run}}",
-                "environment": "{{workflow.parameters.environment}}",
-                "plan": "{{workflow.parameters.plan}}",
-                "node": "{{inputs.parameters.node}}",
-            }},
-        }]},
+        "spec": {"templates": [
+            {"name": "node", "inputs": inputs, "plugin": {PLUGIN: identity}},
+            // Nothing to do: it succeeds when all before it did. A DAG without tasks is not valid, this is.
+            {"name": "join", "suspend": {"duration": "0"}},
+            {
+                "name": "pod",
+                "inputs": inputs,
+                "serviceAccountName": PLUGIN_ACCOUNT,
+                "container": {
+                    "image": "{{workflow.parameters.image}}",
+                    "command": ["forge"],
+                    "args": [
+                        "serve", "node", "--run", "{{workflow.parameters.run}}",
+                        "--node", "{{inputs.parameters.node}}", "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
+                        "--argocd", format!("@{ARGOCD_SECRET_PATH}/server"),
+                    ],
+                    "securityContext": {
+                        "runAsNonRoot": true, "runAsUser": 65532, "readOnlyRootFilesystem": true,
+                        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+                    },
+                    "resources": {
+                        "requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"},
+                    },
+                },
+            },
+        ]},
     })]
 }
 
-/// The plan itself, in pieces that fit into ConfigMaps: what the plugin reads by the plan's hash.
-pub fn plan_config_maps(plan: &Plan) -> Vec<Value> {
-    let text = serde_json::to_string(plan).unwrap_or_default();
-    let mut pieces: Vec<&str> = Vec::new();
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let mut end = rest.len().min(PIECE);
-        while !rest.is_char_boundary(end) {
-            end -= 1;
-        }
-        let (piece, after) = rest.split_at(end);
-        pieces.push(piece);
-        rest = after;
-    }
-    let count = pieces.len();
+/// The plan itself, in pieces that fit into ConfigMaps: what the plugin reads by the run's name.
+pub fn plan_config_maps(run: &RunPlan, places: &Places) -> Vec<Value> {
+    let pieces = plan_pieces(run);
+    let count = pieces.texts.len();
     pieces
-        .into_iter()
+        .texts
+        .iter()
         .enumerate()
         .map(|(n, piece)| {
-            let data: BTreeMap<&str, &str> = BTreeMap::from([("plan.json", piece)]);
+            let data: BTreeMap<&str, &str> = BTreeMap::from([(pieces.key, piece.as_str())]);
             json!({
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {
-                    "name": format!("forge-plan-{}-{n}", plan.run()),
-                    "namespace": "argo",
-                    "labels": labels(plan),
+                    "name": plan_name(&run.run, n),
+                    "namespace": places.workflows,
+                    "labels": labels(run),
                     "annotations": {
-                        "forge.projectcatalyst.io/plan": plan.hash,
+                        "forge.projectcatalyst.io/plan": run.plan,
                         "forge.projectcatalyst.io/pieces": count.to_string(),
                     },
                 },

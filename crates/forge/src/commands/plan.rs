@@ -6,7 +6,9 @@ use clap::{Args, ValueEnum};
 use forge_core::code::Code;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
-use forge_core::render;
+use forge_core::gate::Content;
+use forge_core::render::{self, Places, RenderError};
+use forge_core::run::RunPlan;
 use forge_core::repository::{EnvironmentFiles, Repository};
 use forge_core::yaml;
 use serde_json::{Value, json};
@@ -112,6 +114,12 @@ pub(super) fn documents(values: &[Value], format: Format) -> String {
     }
 }
 
+/// A graph that no Workflow holds.
+pub(super) fn too_large(error: &RenderError) -> Failure {
+    Failure::new(Code::WorkflowTooLarge, error)
+        .hint("plan a smaller --scope, or say `stack:` where many edges are meant")
+}
+
 struct Made<'m> {
     repository: &'m Repository,
     files: &'m EnvironmentFiles,
@@ -121,18 +129,26 @@ struct Made<'m> {
 }
 
 impl Made<'_> {
+    /// The run as far as the repository alone tells: under the plan's name, at the commit that is checked out.
+    fn run(&self) -> Result<RunPlan, Failure> {
+        let unnamed = |error| Failure::new(Code::BadArgument, error);
+        let run = self.plan.run().parse().map_err(unnamed)?;
+        Ok(RunPlan::new(run, self.plan, self.graph, self.nodes, |_| Content::Revisions { revisions: Vec::new() }))
+    }
+
     fn workflow(&self) -> Result<Value, Failure> {
-        render::workflow(self.plan, self.graph, self.nodes).map_err(|error| {
-            Failure::new(Code::WorkflowTooLarge, error)
-                .hint("plan a smaller --scope, or say `stack:` where many edges are meant")
-        })
+        render::workflow(&self.run()?, &self.places(), 0).map_err(|error| too_large(&error))
+    }
+
+    fn places(&self) -> Places {
+        Places { argocd: self.repository.installation.argo.namespace.to_string(), ..Places::default() }
     }
 
     fn objects(&self) -> Result<Vec<Value>, Failure> {
         let mut objects = render::applications(self.repository, self.files, self.graph, self.nodes);
         objects.extend(render::window(self.repository, self.plan));
         objects.extend(render::templates());
-        objects.extend(render::plan_config_maps(self.plan));
+        objects.extend(render::plan_config_maps(&self.run()?, &self.places()));
         objects.push(self.workflow()?);
         Ok(objects)
     }

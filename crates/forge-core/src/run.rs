@@ -1,0 +1,218 @@
+//! One run of a plan: what every node must become, and what has become of it so far (SPEC.md sections 4 and 6).
+//!
+//! Both are data in ConfigMaps of the cluster: the [`RunPlan`] is written once, before the run begins; the [`Record`] grows
+//! while it lasts. Plugin, pod runner, Job, `status`, `why` and `history` read the same types, so no process holds a
+//! truth of its own (INV-3).
+
+mod record;
+mod store;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, result};
+pub use store::{
+    HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces, read_plan, record_name,
+    shortened,
+};
+
+use crate::digest::{CommitId, Digest};
+use crate::duration::Duration;
+use crate::format::Subject;
+use crate::gate::{Content, HealthRule, ObjectRef, Retry, RunId, Timeouts, Wanted};
+use crate::graph::{Graph, NodeIx, Scope, Task};
+use crate::name::{ApplicationId, EnvironmentName, NodeId};
+use crate::plan::Plan;
+
+/// What a run is to do: a plan, resolved to exact content, under a name of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunPlan {
+    /// The run.
+    pub run: RunId,
+    /// The environment.
+    pub environment: EnvironmentName,
+    /// What it is about.
+    pub scope: Scope,
+    /// Digest of the plan.
+    pub plan: Digest,
+    /// The commit of the GitOps repository that it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// The GitOps repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// Deadline of the whole run, counted from its start.
+    pub timeout: Duration,
+    /// How its nodes are run.
+    pub runner: Runner,
+    /// Nodes and joins, each after all that it waits for.
+    pub tasks: Vec<RunTask>,
+}
+
+/// How nodes are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Runner {
+    /// Tasks of the executor plugin: one pod in all.
+    #[default]
+    Plugin,
+    /// A pod per node, where plugins are not allowed.
+    Pod,
+}
+
+/// A task of the Workflow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTask {
+    /// The identity of the node, or `stack:name` for a join.
+    pub id: String,
+    /// Places of the tasks that it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<usize>,
+    /// The node; absent for joins, which are proven when all before them are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<RunNode>,
+}
+
+/// What a node must become.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunNode {
+    /// Its identity.
+    pub id: NodeId,
+    /// Its Argo CD Application.
+    pub application: ApplicationId,
+    /// What must be deployed.
+    pub content: Content,
+    /// Objects that must exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<ObjectRef>,
+    /// Objects that must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<HealthRule>,
+    /// How long it may take.
+    pub timeouts: Timeouts,
+    /// How a failed sync is tried again.
+    pub retry: Retry,
+}
+
+impl RunPlan {
+    /// Makes the run of a plan. `content` says what each node must show; it is asked in the order of the plan.
+    pub fn new(
+        run: RunId,
+        plan: &Plan,
+        graph: &Graph,
+        nodes: &[NodeIx],
+        mut content: impl FnMut(&NodeId) -> Content,
+    ) -> Self {
+        let planned: BTreeMap<&NodeId, &crate::plan::PlannedNode> = plan.nodes.iter().map(|n| (&n.id, n)).collect();
+        let reduced = graph.reduced(nodes);
+        let stack = |rank: usize| graph.stacks().get(rank).map_or("", |stack| stack.name.as_str());
+        let tasks = reduced.tasks.iter().map(|(task, before)| {
+            let before = before.iter().map(|task| task.index()).collect();
+            let (id, node) = match task {
+                Task::End(rank) => (format!("stack:{}", stack(*rank)), None),
+                Task::Begin(rank) => (format!("stack:{}:begin", stack(*rank)), None),
+                Task::Node(ix) => {
+                    let id = &graph.node(*ix).id;
+                    let node = planned.get(id).and_then(|node| {
+                        Some(RunNode {
+                            id: id.clone(),
+                            application: node.application.id()?,
+                            content: content(id),
+                            requires: node.requires.clone(),
+                            health: node.health.iter().map(rule).collect(),
+                            timeouts: node.timeouts,
+                            retry: node.retry,
+                        })
+                    });
+                    (id.to_string(), node)
+                }
+            };
+            RunTask { id, before, node }
+        });
+        Self {
+            run,
+            environment: plan.environment.clone(),
+            scope: plan.scope.clone(),
+            plan: plan.hash.clone(),
+            commit: None,
+            repository: None,
+            timeout: plan.timeout,
+            runner: Runner::Plugin,
+            tasks: tasks.collect(),
+        }
+    }
+
+    /// The nodes, each after all that it waits for.
+    pub fn nodes(&self) -> impl Iterator<Item = &RunNode> {
+        self.tasks.iter().filter_map(|task| task.node.as_ref())
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes().count()
+    }
+
+    /// True of a run about nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes().next().is_none()
+    }
+
+    /// What the gate is asked about each node, in the order of the plan; joins dissolved.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let mut awaited: Vec<Vec<NodeId>> = Vec::with_capacity(self.tasks.len());
+        let mut wanted = Vec::new();
+        for task in &self.tasks {
+            let mut predecessors: Vec<NodeId> = Vec::new();
+            for place in &task.before {
+                match self.tasks.get(*place).map(|before| (&before.node, awaited.get(*place))) {
+                    Some((Some(node), _)) => predecessors.push(node.id.clone()),
+                    Some((None, Some(through))) => predecessors.extend(through.iter().cloned()),
+                    _ => {}
+                }
+            }
+            predecessors.sort_unstable();
+            predecessors.dedup();
+            if let Some(node) = &task.node {
+                wanted.push(Wanted {
+                    node: node.id.clone(),
+                    application: node.application.clone(),
+                    run: self.run.clone(),
+                    predecessors: predecessors.clone(),
+                    content: node.content.clone(),
+                    images: BTreeMap::new(),
+                    requires: node.requires.clone(),
+                    health: node.health.clone(),
+                    timeouts: node.timeouts,
+                    retry: node.retry,
+                });
+            }
+            awaited.push(predecessors);
+        }
+        wanted
+    }
+
+    /// When a run that began then gives up.
+    pub fn deadline(&self, started: Timestamp) -> Timestamp {
+        started.saturating_add(self.timeout.as_jiff()).unwrap_or(Timestamp::MAX)
+    }
+}
+
+fn rule(health: &crate::format::Health) -> HealthRule {
+    HealthRule { object: health.object.clone(), expr: health.expr.value.clone() }
+}
+
+/// The content of a node as far as the repository alone says: the folder at the run's commit for Git; the release for a
+/// project. What only the cluster knows (the revisions of other sources) is resolved when a run begins.
+pub fn content(plan: &crate::plan::PlannedNode, subject: &Subject, commit: &CommitId) -> Content {
+    match (subject, &plan.release) {
+        (Subject::Project(_), Some(release)) => {
+            Content::Release { commit: commit.clone(), digest: release.digest.clone(), output: None }
+        }
+        _ => Content::Git { commit: commit.clone() },
+    }
+}

@@ -1,0 +1,299 @@
+//! What has become of a run: a header that the Job writes, an entry per node that the plugin writes, and what follows
+//! from both.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::code::Class;
+use crate::digest::{CommitId, Digest};
+use crate::exit::Exit;
+use crate::gate::{Decision, Progress, Receipt, RunId, WaitingFor, Why};
+use crate::graph::Scope;
+use crate::name::{EnvironmentName, NodeId};
+use crate::run::{RunPlan, Runner};
+
+/// What is known of the run as a whole. Written by the Job alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// The run.
+    pub run: RunId,
+    /// The environment.
+    pub environment: EnvironmentName,
+    /// What it is about.
+    pub scope: Scope,
+    /// Digest of the plan.
+    pub plan: Digest,
+    /// The commit that it deploys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// How its nodes are run.
+    pub runner: Runner,
+    /// How many nodes it has.
+    pub nodes: usize,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it gives up.
+    pub deadline: Timestamp,
+    /// The Workflow that runs it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// How often a Workflow was submitted again because infrastructure was lost.
+    #[serde(default)]
+    pub resubmitted: u32,
+    /// How often the agent pod was replaced.
+    #[serde(default)]
+    pub agents_replaced: u32,
+    /// Applications that no window holds, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_held: BTreeMap<NodeId, String>,
+    /// How it ended; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// How.
+    pub verdict: Verdict,
+    /// In a sentence, where there is more to say than the nodes do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How a run ended, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// Every node is proven.
+    Done,
+    /// Some are.
+    Partial,
+    /// None is.
+    Failed,
+    /// What is missing took too long.
+    TimedOut,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+impl Verdict {
+    /// The exit code of `deploy` (SPEC.md section 5).
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Done => Exit::Done,
+            Self::Failed => Exit::Findings,
+            Self::Partial | Self::Cancelled => Exit::Partial,
+            Self::TimedOut => Exit::Timeout,
+        }
+    }
+
+    /// As people say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Partial => "partial",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A request to Argo CD that mattered, for those who measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// When the request was sent.
+    pub at: Timestamp,
+}
+
+/// What is known of one node. Written by the plugin, or by the node's own pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The node.
+    pub node: NodeId,
+    /// Stored times (SPEC.md section 6).
+    #[serde(default)]
+    pub progress: Progress,
+    /// The last answer of the gate, with the receipt where it is proven.
+    pub decision: Decision,
+    /// Since when that is the answer.
+    pub since: Timestamp,
+    /// When Argo Workflows first asked for the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    /// When Argo CD was first seen to call it Healthy after our last sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<Timestamp>,
+    /// Every sync that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<Asked>,
+}
+
+impl Entry {
+    /// The receipt, where the node is proven.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        if let Decision::Proven(receipt) = &self.decision { Some(receipt) } else { None }
+    }
+
+    /// True when nothing changes any more in this run.
+    pub fn is_final(&self) -> bool {
+        !matches!(self.decision, Decision::Wait(_))
+    }
+}
+
+/// Everything that is known of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The run as a whole.
+    pub header: Header,
+    /// Its nodes, as far as they were looked at.
+    pub entries: BTreeMap<NodeId, Entry>,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// Its predecessors are not proven.
+    Waiting,
+    /// Its predecessors are proven, and nothing was asked of Argo CD yet.
+    Starting,
+    /// A sync of ours is on its way.
+    Syncing,
+    /// Synced; everything that must hold is awaited.
+    Proving,
+    /// Proven.
+    Proven,
+    /// Failed.
+    Failed,
+    /// A predecessor failed.
+    Blocked,
+}
+
+impl Phase {
+    /// All, in the order in which a node goes through them.
+    pub const ALL: [Self; 7] =
+        [Self::Waiting, Self::Starting, Self::Syncing, Self::Proving, Self::Proven, Self::Failed, Self::Blocked];
+
+    /// As people say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Starting => "starting",
+            Self::Syncing => "syncing",
+            Self::Proving => "proving",
+            Self::Proven => "proven",
+            Self::Failed => "failed",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
+/// A node as it is shown: phase, what it waits for or why it failed, and times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeView {
+    /// The node.
+    pub node: NodeId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What it waits for, why it failed, or on what its proof rests; empty where there is nothing to say.
+    pub detail: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// When Argo Workflows first asked for it.
+    pub started: Option<Timestamp>,
+    /// When it was proven, failed or blocked.
+    pub ended: Option<Timestamp>,
+    /// Predecessors that are not proven.
+    pub waits_for: Vec<NodeId>,
+}
+
+impl Record {
+    /// Every node of the run in the order of its plan.
+    pub fn view(&self, plan: &RunPlan) -> Vec<NodeView> {
+        let mut views: Vec<NodeView> = Vec::new();
+        let mut phases: BTreeMap<NodeId, Phase> = BTreeMap::new();
+        for wanted in plan.wanted() {
+            let entry = self.entries.get(&wanted.node);
+            let open: Vec<NodeId> =
+                wanted.predecessors.iter().filter(|p| phases.get(*p) != Some(&Phase::Proven)).cloned().collect();
+            let blocked = open.iter().find(|p| matches!(phases.get(*p), Some(Phase::Failed | Phase::Blocked)));
+            let (phase, detail) = match (entry.map(|entry| &entry.decision), blocked) {
+                (Some(Decision::Proven(receipt)), _) => (Phase::Proven, proven(receipt)),
+                (Some(Decision::Failed(failure)), _) => match &failure.why {
+                    Why::Blocked { .. } => (Phase::Blocked, failure.why.to_string()),
+                    why => (Phase::Failed, why.to_string()),
+                },
+                (_, Some(by)) => (Phase::Blocked, Why::Blocked { by: by.clone() }.to_string()),
+                (Some(Decision::Wait(wait)), None) => (waiting(&wait.on), wait.on.to_string()),
+                (None, None) if open.is_empty() => (Phase::Starting, String::new()),
+                (None, None) => (Phase::Waiting, String::new()),
+            };
+            phases.insert(wanted.node.clone(), phase);
+            let last = entry.filter(|entry| entry.is_final()).map(|entry| entry.since);
+            views.push(NodeView {
+                node: wanted.node,
+                phase,
+                detail,
+                since: entry.map(|entry| entry.since),
+                started: entry.and_then(|entry| entry.started),
+                ended: last,
+                waits_for: open,
+            });
+        }
+        views
+    }
+}
+
+fn proven(receipt: &Receipt) -> String {
+    match receipt.attempt {
+        None => "nothing had to change".to_owned(),
+        Some(1) => String::new(),
+        Some(attempt) => format!("sync {attempt}"),
+    }
+}
+
+fn waiting(on: &WaitingFor) -> Phase {
+    match on {
+        WaitingFor::Predecessor { .. } => Phase::Waiting,
+        WaitingFor::Application
+        | WaitingFor::ForeignOperation
+        | WaitingFor::ForeignTermination { .. }
+        | WaitingFor::SyncRequest { .. } => Phase::Starting,
+        WaitingFor::SyncStart { .. } | WaitingFor::Operation { .. } | WaitingFor::Backoff { .. } => Phase::Syncing,
+        _ => Phase::Proving,
+    }
+}
+
+/// How a run of these nodes ended, when nothing more will happen: what a node says counts, never what a process says.
+pub fn result(plan: &RunPlan, record: &Record, cancelled: bool) -> Verdict {
+    let views = record.view(plan);
+    let proven = views.iter().filter(|view| view.phase == Phase::Proven).count();
+    if proven == views.len() {
+        return Verdict::Done;
+    }
+    if cancelled {
+        return Verdict::Cancelled;
+    }
+    let failures = record.entries.values().filter_map(|entry| match &entry.decision {
+        Decision::Failed(failure) if failure.class != Class::Blocked => Some(failure.class),
+        _ => None,
+    });
+    let classes: Vec<Class> = failures.collect();
+    if !classes.is_empty() && classes.iter().all(|class| *class == Class::Timeout) {
+        return Verdict::TimedOut;
+    }
+    if proven == 0 { Verdict::Failed } else { Verdict::Partial }
+}

@@ -1,0 +1,206 @@
+//! The Kubernetes API, as much of it as we need: objects are JSON, read loosely and written by patches of our own fields.
+//!
+//! Must not know what an object means; that is the caller's. Every request ends: those without a deadline of their own get
+//! one here.
+
+mod connect;
+pub(crate) mod path;
+mod watch;
+
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::name::clip;
+use http::{Method, Request};
+use serde_json::Value;
+
+pub(crate) use connect::ClusterArguments;
+pub(crate) use watch::{Change, Store, Watch};
+
+/// The field manager of everything that is applied.
+pub(crate) const MANAGER: &str = "forge";
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How many objects one page of a list holds.
+const PAGE: usize = 500;
+
+/// A cluster, through one kubeconfig.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: kube::Client,
+    /// Who it is, for messages: the context or `in-cluster`.
+    pub(crate) context: String,
+}
+
+/// Why a request was not answered as wished.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterError {
+    /// The API server refused.
+    #[error("{message}")]
+    Refused {
+        /// The HTTP code.
+        code: u16,
+        /// What it says.
+        message: String,
+    },
+    /// It could not be asked.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It answered something that cannot be read.
+    #[error("unexpected answer: {0}")]
+    Unreadable(String),
+}
+
+impl ClusterError {
+    /// The object was changed, or made, by somebody else meanwhile.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, .. })
+    }
+
+    /// The object is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+
+    /// Asking again may help.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Refused { code, .. } => matches!(code, 408 | 429 | 500..=599),
+            Self::Unreadable(_) => false,
+        }
+    }
+}
+
+impl From<kube::Error> for ClusterError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused { code: status.code, message: status.message },
+            kube::Error::SerdeError(error) => Self::Unreadable(error.to_string()),
+            other => Self::Unreachable(chain(&other)),
+        }
+    }
+}
+
+/// An error and all that is behind it, once each.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(behind) = source {
+        let more = behind.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = behind.source();
+    }
+    text
+}
+
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        let message = error.to_string();
+        match error {
+            ClusterError::Refused { code: 401 | 403, .. } => Self::new(Code::Forbidden, message)
+                .hint("nothing was changed; ask for the permission that the message names, or use another --context"),
+            ClusterError::Refused { code: 409, .. } => Self::new(Code::RunInProgress, message),
+            ClusterError::Refused { code: 404, .. } => {
+                Self::new(Code::NotBootstrapped, message).hint("`forge bootstrap` prepares a cluster for runs")
+            }
+            _ => Self::new(Code::Unreachable, message).hint("`kubectl get --raw /readyz` with the same context must say ok"),
+        }
+    }
+}
+
+impl Cluster {
+    /// The HTTP client, for what is reached through the API server.
+    pub(crate) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, ClusterError> {
+        let mut request = Request::builder().method(method).uri(path);
+        if !body.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        let request = request.body(body).map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                let place = path.split('?').next().unwrap_or(path);
+                Err(ClusterError::Unreachable(format!("no answer to `{}` within {} s", clip(place), PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    /// One object; nothing where there is none.
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>, ClusterError> {
+        match self.send(Method::GET, path, "", Vec::new()).await {
+            Err(error) if error.is_missing() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// All objects of a collection, page by page; a list that was cut off is an error, never a short list (INV-10).
+    pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
+        let mut items = Vec::new();
+        let mut rest = String::new();
+        loop {
+            let uri = format!("{path}?limit={PAGE}&labelSelector={}&continue={rest}", escaped(selector));
+            let mut page = self.send(Method::GET, &uri, "", Vec::new()).await?;
+            let found = page.get_mut("items").map(Value::take);
+            let Some(Value::Array(found)) = found else {
+                // An empty collection may say `null`.
+                return if matches!(found, Some(Value::Null)) { Ok(items) } else { Err(unreadable("a list has no items")) };
+            };
+            items.extend(found);
+            rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Makes an object; a conflict where it is there already.
+    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Result<Value, ClusterError> {
+        let uri = format!("{collection}?fieldManager={MANAGER}");
+        self.send(Method::POST, &uri, "application/json", object.to_string().into_bytes()).await
+    }
+
+    /// Changes the fields that the patch names. With a `resourceVersion` in it, it is compare-and-swap.
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value, ClusterError> {
+        let uri = format!("{path}?fieldManager={MANAGER}");
+        self.send(Method::PATCH, &uri, "application/merge-patch+json", patch.to_string().into_bytes()).await
+    }
+
+    /// Makes our fields of an object what they are here (server-side apply).
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, ClusterError> {
+        let uri = format!("{path}?fieldManager={MANAGER}&force=true");
+        self.send(Method::PATCH, &uri, "application/apply-patch+yaml", object.to_string().into_bytes()).await
+    }
+
+    /// Removes an object; one that is not there is no error.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ClusterError> {
+        let body = br#"{"propagationPolicy":"Background"}"#.to_vec();
+        match self.send(Method::DELETE, path, "application/json", body).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unreadable(text: &str) -> ClusterError {
+    ClusterError::Unreadable(text.to_owned())
+}
+
+/// A text as part of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
