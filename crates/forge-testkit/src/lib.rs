@@ -3,6 +3,7 @@
 pub mod crd;
 pub mod example;
 pub mod generate;
+pub mod image;
 pub mod reference;
 pub mod sandbox;
 
