@@ -6,6 +6,7 @@ pub mod generate;
 pub mod image;
 pub mod reference;
 pub mod sandbox;
+pub mod twin;
 
 /// How many cases a property gets: a short slice in `make test`, `FORGE_SOAK` of them in `make soak`.
 pub fn cases(slice: u32) -> u32 {
