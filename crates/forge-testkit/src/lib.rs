@@ -4,6 +4,8 @@ pub mod crd;
 pub mod example;
 pub mod generate;
 pub mod image;
+pub mod order;
+pub mod random_graph;
 pub mod reference;
 pub mod sandbox;
 pub mod twin;
