@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn libraries_are_read_from_what_ldd_says_and_a_missing_one_is_named() {
-        let said = "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\t/lib64/ld.so.2 (0x00007f)\n";
+        let said =
+            "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\t/lib64/ld.so.2 (0x00007f)\n";
         assert_eq!(linked(said).unwrap(), [PathBuf::from("/lib/x/libc.so.6"), "/lib64/ld.so.2".into()]);
         assert_eq!(linked("\tlibssl.so.3 => not found\n"), Err("libssl.so.3".to_owned()));
     }

@@ -5,6 +5,7 @@ pub mod example;
 pub mod generate;
 pub mod image;
 pub mod order;
+pub mod platform;
 pub mod random_graph;
 pub mod reference;
 pub mod sandbox;

@@ -331,9 +331,11 @@ pub fn predecessors(options: &Options) -> BTreeMap<String, BTreeSet<String>> {
         found.into_iter().flat_map(|stack| stack.apps).map(|app| name(&app.id())).collect()
     };
     let all = example::apps().map(|(stack, app)| {
-        let before = stack.depends_on.iter().chain(app.depends_on).flat_map(|reference| {
-            reference.strip_prefix("stack:").map_or_else(|| vec![name(reference)], members)
-        });
+        let before = stack
+            .depends_on
+            .iter()
+            .chain(app.depends_on)
+            .flat_map(|reference| reference.strip_prefix("stack:").map_or_else(|| vec![name(reference)], members));
         (name(&app.id()), before.collect())
     });
     all.collect()

@@ -16,8 +16,7 @@ fn graph(edges: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
 
 /// `a` with one Deployment, and `b` after it.
 fn pair(ready: Vec<Moment>, started: Moment) -> Facts {
-    let deployment =
-        Workload { name: "deployments/a".into(), written: moment("01.000", "01.010"), ready: Some(ready) };
+    let deployment = Workload { name: "deployments/a".into(), written: moment("01.000", "01.010"), ready: Some(ready) };
     let a = NodeFacts { started: Some(moment("00.500", "00.510")), workloads: vec![deployment] };
     let b = NodeFacts { started: Some(started), workloads: Vec::new() };
     let nodes = BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);

@@ -55,6 +55,8 @@ impl GitRepository {
         let remote = format!("{}/{path}", git.url).replacen("://", &credentials, 1);
         let repository = Self { folder, remote, branch: branch.to_owned() };
         repository.git(&["init", "-q", "-b", branch])?;
+        // For whoever looks at the copy; pushing needs the credentials, which stay out of it.
+        repository.git(&["remote", "add", "origin", &format!("{}/{path}", git.url)])?;
         // A repository that is not there has no branch to go on from, and says so by an error.
         if repository.git(&["fetch", "-q", &repository.remote, branch]).is_ok() {
             repository.git(&["reset", "-q", "--hard", "FETCH_HEAD"])?;
