@@ -133,7 +133,8 @@ fn plugin(places: &Places) -> Value {
         "ports": [{"containerPort": 4355}],
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
         "securityContext": {
-            "runAsNonRoot": true, "runAsUser": 65532, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            // No user of its own: only the agent's can read the agent's token.
+            "runAsNonRoot": true, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
         },
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": 4355}, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 5},
