@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 pub use advice::{Spot, advice, advice_waiting};
 pub use application::{ApplicationFacts, UnwellResource};
-pub use chain::{Chain, Link, why};
+pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
 pub use picture::graph;
 pub use report::{Component, FailedNode, RunReport, SlowNode, Statistics};

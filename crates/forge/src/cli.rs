@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{env, graph, init, lint, plan, project, sandbox, schema};
+use crate::commands::{history, status, why};
 use crate::output::Output;
 use forge_core::exit::Exit;
 
@@ -42,6 +43,9 @@ enum Command {
     Lint(lint::Arguments),
     Graph(graph::Arguments),
     Plan(plan::Arguments),
+    Status(status::Arguments),
+    Why(why::Arguments),
+    History(history::Arguments),
     Schema(schema::Arguments),
     Sandbox(sandbox::Arguments),
 }
@@ -73,6 +77,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),
         Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
+        Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),
+        Command::Why(arguments) => why::run(&cli.global, &arguments, &mut output),
+        Command::History(arguments) => history::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
     };

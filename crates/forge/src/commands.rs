@@ -2,11 +2,15 @@
 
 pub(crate) mod env;
 pub(crate) mod graph;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod lint;
+mod look;
 pub(crate) mod plan;
 pub(crate) mod project;
 pub(crate) mod sandbox;
 pub(crate) mod schema;
 mod selection;
 mod simulate;
+pub(crate) mod status;
+pub(crate) mod why;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::gate::{Decision, WaitingFor, Why};
+use crate::gate::{Decision, Health, SyncState, WaitingFor, Why};
+use crate::graph::Graph;
 use crate::name::{ApplicationId, NodeId};
 use crate::run::{NodeView, Phase, Record, RunPlan};
 use crate::view::{ApplicationFacts, Spot, advice, advice_waiting, shown};
@@ -31,8 +32,9 @@ pub struct Link {
     pub node: NodeId,
     /// Its Application.
     pub application: ApplicationId,
-    /// Where it stands.
-    pub phase: Phase,
+    /// Where it stands in the run; absent where no run is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// What it waits for, or why it failed.
     pub detail: String,
     /// The resource that it is about, where there is one.
@@ -56,8 +58,15 @@ pub fn why(
     let views = record.view(plan);
     let by_id: BTreeMap<&NodeId, &NodeView> = views.iter().map(|view| (&view.node, view)).collect();
     let applications: BTreeMap<&NodeId, &ApplicationId> = plan.nodes().map(|n| (&n.id, &n.application)).collect();
-    let first = by_id.get(node)?;
-    let (path, others) = path(first, &by_id);
+    let steps: BTreeMap<&NodeId, Step<'_>> = views
+        .iter()
+        .map(|view| {
+            let (satisfied, failed) = (view.phase == Phase::Proven, view.phase == Phase::Failed);
+            (&view.node, Step { satisfied, failed, waits_for: view.waits_for.iter().collect() })
+        })
+        .collect();
+    let (ids, others) = path(by_id.get(node).map(|view| &view.node)?, &steps);
+    let path: Vec<&NodeView> = ids.iter().filter_map(|id| by_id.get(id).copied()).collect();
     let mut links: Vec<Link> = Vec::new();
     for (step, view) in path.iter().enumerate() {
         let entry = record.entries.get(&view.node);
@@ -72,7 +81,7 @@ pub fn why(
         links.push(Link {
             node: view.node.clone(),
             application: (*applications.get(&view.node)?).clone(),
-            phase: view.phase,
+            phase: Some(view.phase),
             detail,
             resource: own.or(worst).map(|text| shown(&text)),
             since: view.since.or_else(|| entry.and_then(|entry| entry.started)),
@@ -85,40 +94,104 @@ pub fn why(
     Some(Chain { links, others, next })
 }
 
-/// The way to the nearest node that is not proven although all before it are; failed ones first, because waiting does
+/// The chain of a node as Argo CD alone tells it, where no run is known: a node that is not Synced and Healthy stands for
+/// one that is not proven. Nothing where the graph has no such node.
+pub fn why_live(
+    graph: &Graph,
+    applications: &BTreeMap<NodeId, ApplicationId>,
+    node: &NodeId,
+    facts: &BTreeMap<NodeId, ApplicationFacts>,
+) -> Option<Chain> {
+    let well = |id: &NodeId| facts.get(id).is_some_and(|f| f.is_synced() && f.health() == Health::Healthy);
+    let steps: BTreeMap<&NodeId, Step<'_>> = graph
+        .indexes()
+        .map(|ix| {
+            let id = &graph.node(ix).id;
+            let before = graph.predecessors(ix).into_iter().map(|before| &graph.node(before).id);
+            let bad = facts.get(id).is_none_or(|f| matches!(f.health(), Health::Degraded | Health::Missing));
+            (id, Step { satisfied: well(id), failed: bad, waits_for: before.filter(|id| !well(id)).collect() })
+        })
+        .collect();
+    let (ids, others) = path(&graph.node(graph.find(node)?).id, &steps);
+    let mut links = Vec::new();
+    for (step, id) in ids.iter().enumerate() {
+        let (next, live) = (ids.get(step + 1), facts.get(*id));
+        links.push(Link {
+            node: (*id).clone(),
+            application: applications.get(*id)?.clone(),
+            phase: None,
+            detail: match (next, live) {
+                (Some(next), _) => format!("comes after `{next}`"),
+                (None, None) => WaitingFor::Application.to_string(),
+                (None, Some(live)) => live_detail(live),
+            },
+            resource: live.filter(|_| next.is_none()).and_then(|f| f.unwell.first()).map(|r| r.resource.clone()),
+            since: live.and_then(|live| live.since),
+            live: live.filter(|_| step == 0 || next.is_none()).cloned(),
+        });
+    }
+    let root = links.last()?;
+    let live = facts.get(&root.node);
+    let spot = Spot { application: &root.application, destination: live.and_then(|live| live.destination.as_deref()) };
+    let next = match live {
+        None => advice_waiting(&WaitingFor::Application, spot),
+        Some(live) if live.health() != Health::Healthy => {
+            advice_waiting(&WaitingFor::Health { health: live.health() }, spot)
+        }
+        Some(live) if !live.is_synced() => advice_waiting(&WaitingFor::InSync { sync: SyncState::OutOfSync }, spot),
+        Some(_) => "nothing; Argo CD calls it Synced and Healthy. No run has proven it".to_owned(),
+    };
+    Some(Chain { links, others, next })
+}
+
+fn live_detail(live: &ApplicationFacts) -> String {
+    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut detail = format!("Argo CD says {}, {}", word(&live.sync), word(&live.health));
+    if let Some(condition) = live.conditions.first() {
+        detail = format!("{detail}; {condition}");
+    }
+    detail
+}
+
+/// What the search for a chain needs to know of a node.
+struct Step<'v> {
+    satisfied: bool,
+    failed: bool,
+    /// Nodes before it that are not satisfied.
+    waits_for: Vec<&'v NodeId>,
+}
+
+/// The way to the nearest node that is not satisfied although all before it are; failed ones first, because waiting does
 /// not help there. And the other such nodes.
-fn path<'v>(first: &'v NodeView, views: &BTreeMap<&NodeId, &'v NodeView>) -> (Vec<&'v NodeView>, Vec<NodeId>) {
-    let mut came_from: BTreeMap<&NodeId, &'v NodeView> = BTreeMap::new();
-    let mut seen: BTreeSet<&NodeId> = [&first.node].into();
-    let mut open: VecDeque<&'v NodeView> = [first].into();
-    let mut roots: Vec<&'v NodeView> = Vec::new();
-    while let Some(view) = open.pop_front() {
-        let cause = match view.phase {
-            Phase::Proven => std::ptr::eq(view, first),
-            Phase::Failed => true,
-            _ => view.waits_for.is_empty(),
-        };
-        if cause {
-            roots.push(view);
+fn path<'v>(first: &'v NodeId, steps: &BTreeMap<&'v NodeId, Step<'v>>) -> (Vec<&'v NodeId>, Vec<NodeId>) {
+    let mut came_from: BTreeMap<&NodeId, &'v NodeId> = BTreeMap::new();
+    let mut seen: BTreeSet<&NodeId> = [first].into();
+    let mut open: VecDeque<&'v NodeId> = [first].into();
+    let mut roots: Vec<(&'v NodeId, bool)> = Vec::new();
+    while let Some(id) = open.pop_front() {
+        let Some(step) = steps.get(id) else { continue };
+        // A failed node is a cause even where one before it is not satisfied any more.
+        if step.satisfied || step.waits_for.is_empty() || (step.failed && id != first) {
+            roots.push((id, step.failed));
             continue;
         }
-        for before in view.waits_for.iter().filter_map(|before| views.get(before)) {
-            if before.phase != Phase::Proven && seen.insert(&before.node) {
-                came_from.insert(&before.node, view);
+        for before in &step.waits_for {
+            if seen.insert(before) {
+                came_from.insert(before, id);
                 open.push_back(before);
             }
         }
     }
     // Breadth first, so the first of a kind is the nearest.
-    let root = roots.iter().find(|view| view.phase == Phase::Failed).or(roots.first()).copied().unwrap_or(first);
+    let root = roots.iter().find(|(_, failed)| *failed).or(roots.first()).map_or(first, |(id, _)| *id);
     let mut path = vec![root];
     let mut at = root;
-    while let Some(next) = came_from.get(&at.node).copied() {
+    while let Some(next) = came_from.get(at).copied() {
         path.push(next);
         at = next;
     }
     path.reverse();
-    let others = roots.iter().filter(|view| view.node != root.node).map(|view| view.node.clone()).collect();
+    let others = roots.iter().filter(|(id, _)| *id != root).map(|(id, _)| (*id).clone()).collect();
     (path, others)
 }
 
@@ -150,7 +223,7 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
     match record.entries.get(&root.node).map(|entry| &entry.decision) {
         Some(Decision::Failed(failure)) => advice(&failure.why, spot),
         Some(Decision::Proven(_)) => match facts {
-            Some(facts) if facts.health() != crate::gate::Health::Healthy => format!(
+            Some(facts) if facts.health() != Health::Healthy => format!(
                 "it was proven, and Argo CD now says {}: {}",
                 facts.health.as_deref().unwrap_or("nothing"),
                 advice(&Why::Unhealthy { health: facts.health() }, spot)
@@ -184,7 +257,7 @@ mod tests {
         assert_eq!(ids(&chain), ["b/one", "a/two"]);
         assert_eq!(chain.links[0].detail, "waits for `a/two`");
         let root = &chain.links[1];
-        assert_eq!((root.phase, root.detail.as_str()), (Phase::Failed, "health stayed Degraded"));
+        assert_eq!((root.phase, root.detail.as_str()), (Some(Phase::Failed), "health stayed Degraded"));
         assert!(root.since.is_some() && chain.next.contains("argocd app get argocd/dev-a-two"), "{chain:?}");
     }
 
@@ -230,6 +303,30 @@ mod tests {
         let chain = why(&run.plan, &run.record, &"b/one".parse().unwrap(), &facts).unwrap();
         assert_eq!(chain.links[1].resource.as_deref(), Some("Deployment/a-two/web"));
         assert!(chain.links[1].live.is_some() && chain.links[0].live.is_none());
+    }
+
+    #[test]
+    fn without_a_run_argo_cds_word_stands_for_the_proof() {
+        let run = sample::stored("r-1", 0);
+        let graph = crate::view::graph(&run.plan).unwrap();
+        let applications = run.plan.nodes().map(|node| (node.id.clone(), node.application.clone())).collect();
+        let live = |sync: &str, health: &str| ApplicationFacts {
+            sync: Some(sync.to_owned()),
+            health: Some(health.to_owned()),
+            ..ApplicationFacts::default()
+        };
+        let facts = BTreeMap::from([
+            ("a/one".parse().unwrap(), live("Synced", "Healthy")),
+            ("a/two".parse().unwrap(), live("OutOfSync", "Healthy")),
+            ("argocd/proxy".parse().unwrap(), live("Synced", "Healthy")),
+        ]);
+        let chain = |node: &str| why_live(&graph, &applications, &node.parse().unwrap(), &facts).unwrap();
+        let blocked = chain("b/one");
+        assert_eq!(ids(&blocked), ["b/one", "a/two"]);
+        assert_eq!(blocked.links[1].detail, "Argo CD says OutOfSync, Healthy");
+        assert_eq!(blocked.next, "see what differs and who writes it: `argocd app diff argocd/dev-a-two`");
+        assert_eq!(chain("b/two").links[0].detail, "the Application does not exist");
+        assert!(chain("argocd/proxy").next.contains("No run has proven it"));
     }
 
     #[test]
