@@ -31,6 +31,9 @@ use crate::duration::Duration;
 use observed::{Owner, owner};
 use proof::{After, Unmet};
 
+/// How long an Application that was seen to fall, or whose containers restarted, must stay Healthy.
+const SETTLING: Duration = Duration::from_seconds(15);
+
 /// Says of one node: proven, wait, or failed.
 pub fn decide(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Decision {
     let mut pending = None;
@@ -69,7 +72,9 @@ impl Gate<'_> {
             (Owner::Foreign(operation), _) if operation.phase.is_running() => self.foreign(),
             (Owner::Ours(operation, attempt), _) => self.ours(application, operation, attempt),
             (Owner::Nobody, Some(SyncRequested { attempt, at })) => {
-                self.wait(WaitingFor::SyncStart { attempt }, at, self.sync(), Why::SyncNotStarted { attempt })
+                let message = self.progress.refused.clone().unwrap_or_default();
+                let on = WaitingFor::SyncStart { attempt, message: message.clone() };
+                self.wait(on, at, self.sync(), Why::SyncNotStarted { attempt, message })
             }
             // One that ended after our request has overtaken it. Reads may also be older than the request, so ours gets
             // the back-off's time to show.
@@ -142,7 +147,8 @@ impl Gate<'_> {
 
     /// Compared with the wanted content and different from it, if only by an older comparison.
     fn differs(&self, application: &ApplicationState) -> Option<Decision> {
-        if application.sync != SyncState::OutOfSync || !application.conditions.is_empty() || application.resources == 0 {
+        if application.sync != SyncState::OutOfSync || !application.conditions.is_empty() || application.resources == 0
+        {
             return None;
         }
         match proof::source(self.wanted, application).map_err(|unmet| *unmet) {
@@ -165,7 +171,7 @@ impl Gate<'_> {
 
     fn prove(&self, application: &ApplicationState, after: After, since: Timestamp) -> Decision {
         match proof::check(self.wanted, application, after).map_err(|unmet| *unmet) {
-            Ok(receipt) => Decision::Proven(Box::new(receipt)),
+            Ok(receipt) => self.unsettled(application, since).unwrap_or_else(|| Decision::Proven(Box::new(receipt))),
             Err(Unmet::Never(why)) => failed(why),
             Err(Unmet::Unread(on)) => self.act(on),
             Err(Unmet::Sync(..)) if !matches!(after, After::Attempt(_)) => {
@@ -173,6 +179,27 @@ impl Gate<'_> {
             }
             Err(Unmet::Sync(on, why) | Unmet::Time(on, why)) => self.wait(on, since, self.wanted.timeouts.health, why),
         }
+    }
+
+    /// What fell, or was started again, must stay Healthy for a while before it counts.
+    fn unsettled(&self, application: &ApplicationState, since: Timestamp) -> Option<Decision> {
+        let falls = self.progress.falls;
+        let containers = application.tree.iter().flat_map(|tree| &tree.containers).filter(|c| c.running);
+        let restarts = containers.map(|container| container.restarts).max().unwrap_or(0);
+        if falls == 0 && restarts == 0 {
+            return None;
+        }
+        let settled = after(self.progress.healthy_since.unwrap_or(self.now), SETTLING);
+        if self.now >= settled {
+            return None;
+        }
+        let on = WaitingFor::Settling { falls, restarts };
+        let patience = self.wanted.timeouts.health;
+        let decision = self.wait(on.clone(), since, patience, Why::Flapping { falls, restarts });
+        Some(match decision {
+            Decision::Wait(wait) => Decision::Wait(Wait { until: wait.until.min(settled), ..wait }),
+            other => other,
+        })
     }
 
     /// The next attempt, when its time has come and one is left.

@@ -1,6 +1,7 @@
 //! What would be submitted, and pictures of the graph. Pure: plan and graph in, text out, the same bytes every time.
 
 mod argocd;
+mod bootstrap;
 mod dot;
 mod html;
 mod junit;
@@ -10,6 +11,7 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
+pub use bootstrap::{Placed, app_project, bootstrap};
 pub use dot::dot;
 pub use html::{Page, html};
 pub use junit::junit;
@@ -17,8 +19,8 @@ pub use markup::escape;
 pub use mermaid::mermaid;
 pub use svg::{svg, svg_with};
 pub use workflow::{
-    ARGOCD_SECRET, ARGOCD_SECRET_PATH, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT,
-    plan_config_maps, templates, workflow, workflow_name,
+    ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT,
+    WORKFLOW_LIMIT, plan_config_maps, templates, workflow, workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

@@ -8,15 +8,15 @@ mod record;
 mod store;
 mod stored;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, result};
+pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_looked_at, result};
 pub use store::{
-    HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces, read_plan, record_name,
-    shortened,
+    HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces, read_plan,
+    record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
 
@@ -50,6 +50,9 @@ pub struct RunPlan {
     pub timeout: Duration,
     /// How its nodes are run.
     pub runner: Runner,
+    /// Nodes that were found proven before the run began: never held by its window.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed: BTreeSet<NodeId>,
     /// Nodes and joins, each after all that it waits for.
     pub tasks: Vec<RunTask>,
 }
@@ -145,6 +148,7 @@ impl RunPlan {
             repository: None,
             timeout: plan.timeout,
             runner: Runner::Plugin,
+            passed: BTreeSet::new(),
             tasks: tasks.collect(),
         }
     }

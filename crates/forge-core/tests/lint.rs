@@ -101,7 +101,8 @@ fn folder() -> PathBuf {
 /// The codes that lint can report: all families but that of the command line.
 fn codes() -> impl Iterator<Item = Code> {
     let elsewhere = |code: &&Code| {
-        !["FORGE-C", "FORGE-D", "FORGE-K"].iter().any(|prefix| code.id().starts_with(prefix)) && **code != Code::WorkflowTooLarge
+        !["FORGE-C", "FORGE-D", "FORGE-K"].iter().any(|prefix| code.id().starts_with(prefix))
+            && **code != Code::WorkflowTooLarge
     };
     Code::ALL.iter().filter(elsewhere).copied()
 }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
+use forge_core::gate;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
-use forge_core::gate;
 use forge_core::render::{self, Places, RenderError};
-use forge_core::run::RunPlan;
 use forge_core::repository::Repository;
+use forge_core::run::RunPlan;
 use forge_core::validate::{Content, tree};
 use forge_testkit::generate;
 

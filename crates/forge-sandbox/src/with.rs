@@ -10,6 +10,13 @@ use crate::cluster::Cluster;
 use crate::error::UpError;
 use crate::program::Program;
 
+/// What the account `forge` of Argo CD may do: see and sync Applications, see projects, and nothing else.
+const FORGE_POLICY: &str = "\
+p, forge, applications, get, */*, allow
+p, forge, applications, sync, */*, allow
+p, forge, projects, get, *, allow
+";
+
 /// A chart that can be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Addition {
@@ -67,7 +74,9 @@ impl Addition {
         Ok(())
     }
 
-    /// Only what a sandbox without a way out needs: images that are there, and nothing that wants more.
+    /// What a sandbox without a way out needs (images that are there, and nothing that wants more), and what Forge needs to
+    /// find in an Argo that somebody else installed: an account with few rights, executor plugins, and no pauses that
+    /// would be measured as ours.
     fn values(self, built: &Built) -> Result<Value, BuildError> {
         let tag = |name: &str| built.image(name).map(|image| format!("{}@{}", image.tag, image.digest));
         let whole = |name: &str| built.image(name).map(|image| format!("{}@{}", image.repository, image.digest));
@@ -78,10 +87,25 @@ impl Addition {
                 "redisSecretInit": {"enabled": true},
                 "dex": {"enabled": false},
                 "notifications": {"enabled": false},
-                "configs": {"params": {"server.insecure": true}},
+                "configs": {
+                    // Without it every sync wave costs two seconds.
+                    "params": {"server.insecure": true, "controller.sync.wave.delay.seconds": "0"},
+                    "cm": {"accounts.forge": "apiKey"},
+                    "rbac": {"policy.csv": FORGE_POLICY},
+                },
             }),
             Self::ArgoWorkflows => json!({
-                "controller": {"image": {"tag": tag("workflow-controller")?}},
+                "controller": {
+                    "image": {"tag": tag("workflow-controller")?},
+                    // The chart also makes a role for the account below in each of these; it would name `default` too.
+                    "workflowNamespaces": [self.namespace()],
+                    "extraEnv": [
+                        {"name": "ARGO_EXECUTOR_PLUGINS", "value": "true"},
+                        // How soon what an agent pod reported is looked at; the default is ten seconds.
+                        {"name": "DEFAULT_REQUEUE_TIME", "value": "100ms"},
+                    ],
+                },
+                "workflow": {"serviceAccount": {"create": true}, "rbac": {"agentPermissions": true}},
                 "executor": {"image": {"tag": tag("argoexec")?}},
                 "server": {"enabled": false},
             }),

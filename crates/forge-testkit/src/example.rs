@@ -25,6 +25,7 @@ use forge_core::validate::{Content, Context};
 
 pub use definitions::Definition;
 pub use graph::PLATFORM_STACKS;
+pub(crate) use graph::{listed, quoted};
 pub use sources::manifests;
 pub use table::STACKS;
 

@@ -3,8 +3,13 @@
 pub mod crd;
 pub mod example;
 pub mod generate;
+pub mod image;
+pub mod order;
+pub mod platform;
+pub mod random_graph;
 pub mod reference;
 pub mod sandbox;
+pub mod twin;
 
 /// How many cases a property gets: a short slice in `make test`, `FORGE_SOAK` of them in `make soak`.
 pub fn cases(slice: u32) -> u32 {

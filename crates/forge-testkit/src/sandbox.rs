@@ -61,11 +61,16 @@ pub struct Ended {
 
 /// The binary of the sandbox: beside the tests that cargo built.
 pub fn binary() -> PathBuf {
+    built_binary("forge-sandbox")
+}
+
+/// A binary of the workspace, beside the tests that cargo built.
+pub fn built_binary(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
-    let target = own.ancestors().find(|folder| folder.join("forge-sandbox").is_file());
+    let target = own.ancestors().find(|folder| folder.join(name).is_file());
     target
-        .map(|folder| folder.join("forge-sandbox"))
-        .unwrap_or_else(|| panic!("forge-sandbox is not built beside {}: `make build` does it", own.display()))
+        .map(|folder| folder.join(name))
+        .unwrap_or_else(|| panic!("{name} is not built beside {}: `make build` does it", own.display()))
 }
 
 /// Runs the sandbox's own command line.

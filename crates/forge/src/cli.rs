@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{env, graph, init, lint, plan, project, sandbox, schema};
+use crate::commands::{bootstrap, env, graph, init, lint, plan, platform, project, sandbox, schema, serve};
 use crate::commands::{history, status, why};
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -43,11 +43,15 @@ enum Command {
     Lint(lint::Arguments),
     Graph(graph::Arguments),
     Plan(plan::Arguments),
+    Bootstrap(bootstrap::Arguments),
+    Platform(platform::Arguments),
     Status(status::Arguments),
     Why(why::Arguments),
     History(history::Arguments),
     Schema(schema::Arguments),
     Sandbox(sandbox::Arguments),
+    #[command(hide = true)]
+    Serve(serve::Arguments),
 }
 
 /// The whole command line as clap describes it, for the generated reference.
@@ -77,11 +81,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),
         Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
+        Command::Bootstrap(arguments) => bootstrap::run(&cli.global, &arguments, &mut output),
+        Command::Platform(arguments) => platform::run(&cli.global, &arguments, &mut output),
         Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),
         Command::Why(arguments) => why::run(&cli.global, &arguments, &mut output),
         Command::History(arguments) => history::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
     };
     result.unwrap_or_else(|failure| output.failure(&failure))
 }

@@ -107,7 +107,8 @@ impl From<ClusterError> for Failure {
             ClusterError::Refused { code: 404, .. } => {
                 Self::new(Code::NotBootstrapped, message).hint("`forge bootstrap` prepares a cluster for runs")
             }
-            _ => Self::new(Code::Unreachable, message).hint("`kubectl get --raw /readyz` with the same context must say ok"),
+            _ => Self::new(Code::Unreachable, message)
+                .hint("`kubectl get --raw /readyz` with the same context must say ok"),
         }
     }
 }
@@ -128,7 +129,11 @@ impl Cluster {
             Ok(answer) => Ok(answer?),
             Err(_) => {
                 let place = path.split('?').next().unwrap_or(path);
-                Err(ClusterError::Unreachable(format!("no answer to `{}` within {} s", clip(place), PATIENCE.as_secs())))
+                Err(ClusterError::Unreachable(format!(
+                    "no answer to `{}` within {} s",
+                    clip(place),
+                    PATIENCE.as_secs()
+                )))
             }
         }
     }
@@ -151,7 +156,11 @@ impl Cluster {
             let found = page.get_mut("items").map(Value::take);
             let Some(Value::Array(found)) = found else {
                 // An empty collection may say `null`.
-                return if matches!(found, Some(Value::Null)) { Ok(items) } else { Err(unreadable("a list has no items")) };
+                return if matches!(found, Some(Value::Null)) {
+                    Ok(items)
+                } else {
+                    Err(unreadable("a list has no items"))
+                };
             };
             items.extend(found);
             rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();

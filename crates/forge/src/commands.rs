@@ -1,5 +1,6 @@
 //! One file per command: its arguments, whose doc comments are the help text, and one function.
 
+pub(crate) mod bootstrap;
 pub(crate) mod env;
 pub(crate) mod graph;
 pub(crate) mod history;
@@ -7,10 +8,12 @@ pub(crate) mod init;
 pub(crate) mod lint;
 mod look;
 pub(crate) mod plan;
+pub(crate) mod platform;
 pub(crate) mod project;
 pub(crate) mod sandbox;
 pub(crate) mod schema;
 mod selection;
+pub(crate) mod serve;
 mod simulate;
 pub(crate) mod status;
 pub(crate) mod why;

@@ -31,6 +31,48 @@ pub(crate) fn branch(folder: &Path) -> Option<String> {
     ask(folder, &["symbolic-ref", "--short", "HEAD"])
 }
 
+/// The commit that is checked out.
+pub(crate) fn head(folder: &Path) -> Option<String> {
+    ask(folder, &["rev-parse", "--verify", "HEAD^{commit}"])
+}
+
+/// The first file below the folder that differs from the commit that is checked out; untracked files count too.
+pub(crate) fn changed(folder: &Path) -> Option<String> {
+    let text = ask(folder, &["status", "--porcelain", "--untracked-files=normal", "--", "."])?;
+    text.lines().next().map(|line| line.trim().split_once(' ').map_or(line, |(_, path)| path.trim()).to_owned())
+}
+
+/// How the commit that is checked out stands to a branch of `origin`, as far as is known here.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// The branch holds it.
+    Yes,
+    /// The branch does not hold it.
+    No,
+    /// Nobody here knows: the branch has commits that are not here, or there is no such branch or remote.
+    Unknown,
+}
+
+/// Asks `origin` for the branch. Nothing is fetched.
+pub(crate) fn pushed(folder: &Path, branch: &str) -> Pushed {
+    let line = ask(folder, &["ls-remote", "--heads", "origin", &format!("refs/heads/{branch}")]);
+    let (Some(tip), Some(head)) = (line.as_deref().and_then(|line| line.split_whitespace().next()), head(folder))
+    else {
+        return Pushed::Unknown;
+    };
+    if tip == head {
+        return Pushed::Yes;
+    }
+    if ask(folder, &["cat-file", "-t", tip]).is_none() {
+        return Pushed::Unknown;
+    }
+    // Known here, so it can be compared; the answer of this command is its exit code, and `-v` gives it a line.
+    match ask(folder, &["merge-base", &head, tip]) {
+        Some(base) if base == head => Pushed::Yes,
+        _ => Pushed::No,
+    }
+}
+
 /// A URL without passwords and tokens. The user of an ssh URL is part of its address and stays.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

@@ -1,13 +1,21 @@
 //! The product: commands and adapters around `forge-core`. `main` only calls [`cli::main`].
 
+mod argocd;
+mod bootstrap;
 pub mod cli;
 mod cluster;
 mod commands;
 mod git;
+mod git_reader;
 mod lint_report;
 mod live;
 pub mod load;
+mod metrics;
 mod output;
+mod prove;
+mod recorder;
 mod records;
+mod run;
 mod runtime;
+mod serve;
 mod write_files;

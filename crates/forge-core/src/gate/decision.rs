@@ -84,7 +84,11 @@ pub enum WaitingFor {
     /// Our own request, which is due.
     SyncRequest { attempt: u32 },
     /// Argo CD does not show it yet.
-    SyncStart { attempt: u32 },
+    SyncStart {
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
     /// Our operation runs.
     Operation { attempt: u32, message: String },
     /// Our operation failed and is tried again.
@@ -107,6 +111,8 @@ pub enum WaitingFor {
     Image { container: ContainerKey },
     /// Argo CD's health.
     Health { health: Health },
+    /// It is Healthy, and was not for long: it fell before, or its containers were started again.
+    Settling { falls: u32, restarts: u32 },
     /// A required object.
     Object { object: ObjectRef, read: bool },
     /// A rule that does not hold yet.
@@ -137,7 +143,7 @@ impl fmt::Display for WaitingFor {
             Self::Refresh { asked: false } => f.write_str("a refresh must be asked for"),
             Self::Refresh { asked: true } => f.write_str("the refresh is not answered"),
             Self::SyncRequest { attempt } => write!(f, "sync {attempt} must be asked for"),
-            Self::SyncStart { attempt } => write!(f, "sync {attempt} has not started"),
+            Self::SyncStart { attempt, message } => with(f, format_args!("sync {attempt} has not started"), message),
             Self::Operation { attempt, message } => with(f, format_args!("sync {attempt} runs"), message),
             Self::Backoff { attempt, message } => with(f, format_args!("sync {attempt} failed, retrying"), message),
             Self::Comparison { message } => with(f, format_args!("Argo CD cannot compare"), message),
@@ -149,6 +155,9 @@ impl fmt::Display for WaitingFor {
             Self::Generation { workload } => write!(f, "the controller of {} has not caught up", clip(workload)),
             Self::Image { container } => write!(f, "{container} does not run the wanted image"),
             Self::Health { health } => write!(f, "health is {health}"),
+            Self::Settling { falls, restarts } => {
+                write!(f, "Healthy, but not for long: it fell {falls} times and restarted {restarts} times")
+            }
             Self::Object { object, .. } => write!(f, "{object} does not exist"),
             Self::Rule { object, detail } => write!(f, "the rule for {object} does not hold: {detail}"),
         }
@@ -171,7 +180,11 @@ pub enum Why {
     /// Other operations kept overtaking ours.
     Superseded { attempt: u32 },
     /// Argo CD never showed our request.
-    SyncNotStarted { attempt: u32 },
+    SyncNotStarted {
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
     /// Our operation did not end.
     SyncTimeout { attempt: u32, message: String },
     /// Our operation failed and no attempt is left.
@@ -200,6 +213,8 @@ pub enum Why {
     WrongImage { container: ContainerKey, wanted: Digest, running: Option<Digest> },
     /// Argo CD's health outlasted its time.
     Unhealthy { health: Health },
+    /// It was Healthy now and then, and never for long enough.
+    Flapping { falls: u32, restarts: u32 },
     /// A required object never appeared.
     MissingObject { object: ObjectRef },
     /// A rule never held.
@@ -230,7 +245,9 @@ impl Why {
             | Self::WrongImage { .. } => Class::Conflict,
             Self::SyncFailed { .. } | Self::RepositoryUnread => Class::Transient,
             Self::Comparison { .. } | Self::Empty | Self::RuleBroken { .. } => Class::User,
-            Self::Unhealthy { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => Class::Unhealthy,
+            Self::Unhealthy { .. } | Self::Flapping { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => {
+                Class::Unhealthy
+            }
         }
     }
 }
@@ -252,7 +269,9 @@ impl fmt::Display for Why {
             Self::MissingApplication => f.write_str("the Application does not exist"),
             Self::ForeignOperation => f.write_str("an operation of somebody else did not end when asked to"),
             Self::Superseded { attempt } => write!(f, "sync {attempt} was overtaken by an operation of somebody else"),
-            Self::SyncNotStarted { attempt } => write!(f, "Argo CD did not start sync {attempt}"),
+            Self::SyncNotStarted { attempt, message } => {
+                with(f, format_args!("Argo CD did not start sync {attempt}"), message)
+            }
             Self::SyncTimeout { attempt, message } => with(f, format_args!("sync {attempt} timed out"), message),
             Self::SyncFailed { attempt, message } => with(f, format_args!("sync {attempt} failed"), message),
             Self::RefreshUnanswered => f.write_str("Argo CD did not answer a refresh"),
@@ -274,6 +293,9 @@ impl fmt::Display for Why {
                 write!(f, "{container} never showed its image; wanted {}", wanted.short(12))
             }
             Self::Unhealthy { health } => write!(f, "health stayed {health}"),
+            Self::Flapping { falls, restarts } => {
+                write!(f, "it did not stay Healthy: it fell {falls} times and restarted {restarts} times")
+            }
             Self::MissingObject { object } => write!(f, "{object} does not exist"),
             Self::RuleUnmet { object, detail } => write!(f, "the rule for {object} never held: {detail}"),
             Self::RuleBroken { object, error } => write!(f, "the rule for {object} cannot be used: {error}"),

@@ -62,6 +62,20 @@ pub struct Progress {
     pub foreign_seen: bool,
     /// When we asked for its end.
     pub terminated_at: Option<Timestamp>,
+    /// Since when it is Healthy without a break, as far as was seen since the node became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_since: Option<Timestamp>,
+    /// How often it was Healthy and then was not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub falls: u32,
+    /// Why Argo CD refused our newest request, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A request of ours.
@@ -255,6 +269,9 @@ pub struct Container {
     pub running: bool,
     /// From the imageID in the pod's status, never from its spec.
     pub image: Option<Digest>,
+    /// How often it was started again, the last time not long ago.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u32,
 }
 
 /// An object that was looked for.
@@ -318,6 +335,17 @@ pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progres
         && progress.sync_requested.is_none_or(|request| request.attempt < attempt)
     {
         progress.sync_requested = Some(SyncRequested { attempt, at: now });
+    }
+    // Only state that is new enough tells of health; an older one may be left over from before the sync.
+    if let Some(application) = observed.application.as_ref().filter(|a| a.refresh == Freshness::Answered) {
+        match (application.health == Health::Healthy, progress.healthy_since) {
+            (true, None) => progress.healthy_since = Some(now),
+            (false, Some(_)) => {
+                progress.healthy_since = None;
+                progress.falls = progress.falls.saturating_add(1);
+            }
+            _ => {}
+        }
     }
     let newest = |time: &Timestamp| progress.sync_requested.is_none_or(|request| *time >= request.at);
     let succeeded = matches!(owner, Owner::Ours(operation, _) if operation.phase == Phase::Succeeded);

@@ -42,6 +42,8 @@ pub const PLUGIN: &str = "forge";
 pub const WORKFLOW_ACCOUNT: &str = "forge-workflow";
 /// The account of the plugin. Argo Workflows derives it from the plugin's name.
 pub const PLUGIN_ACCOUNT: &str = "forge-executor-plugin";
+/// The account of the Job that conducts a run.
+pub const EXECUTOR_ACCOUNT: &str = "forge-executor";
 /// The Secret that holds the token of the Argo CD account.
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::code::Class;
 use crate::digest::{CommitId, Digest};
 use crate::exit::Exit;
-use crate::gate::{Decision, Progress, Receipt, RunId, WaitingFor, Why};
+use crate::gate::{Decision, Progress, Receipt, RunId, Wait, WaitingFor, Why};
 use crate::graph::Scope;
 use crate::name::{EnvironmentName, NodeId};
 use crate::run::{RunPlan, Runner};
@@ -150,6 +150,11 @@ impl Entry {
     pub fn is_final(&self) -> bool {
         !matches!(self.decision, Decision::Wait(_))
     }
+}
+
+/// The answer about a node before anybody looked at it.
+pub fn not_looked_at(deadline: Timestamp) -> Decision {
+    Decision::Wait(Wait { on: WaitingFor::Refresh { asked: false }, until: deadline, since: None })
 }
 
 /// Everything that is known of a run.

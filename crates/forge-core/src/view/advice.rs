@@ -106,6 +106,9 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
         Why::Unhealthy { .. } => {
             format!("see what is not well: {} and {}; repair it, {again}", spot.pods(), spot.app_get())
         }
+        Why::Flapping { .. } => {
+            format!("see why it falls and restarts (crash loops, probes, limits): {}, {again}", spot.pods())
+        }
         Why::MissingObject { object } => format!(
             "see what should make {object}; it must be in the tree of this node or of one before it: {}",
             spot.app_get()
@@ -162,6 +165,9 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
             format!("resume what is suspended (a paused Rollout, a CronJob): {}", spot.app_get())
         }
         WaitingFor::Health { .. } => format!("see what is not well: {} and {}", spot.pods(), spot.app_get()),
+        WaitingFor::Settling { .. } => {
+            format!("nothing yet, it must stay Healthy for a while; {} shows restarts", spot.pods())
+        }
         WaitingFor::Object { object, .. } => format!("see what should make {object}: {}", spot.app_get()),
         WaitingFor::Rule { object, .. } => format!("look at {object} and at the rule for it in graph.yaml"),
     }

@@ -48,6 +48,7 @@ fn plan(run: &str) -> RunPlan {
         repository: None,
         timeout: seconds(3600),
         runner: Runner::Plugin,
+        passed: Default::default(),
         tasks: nodes.iter().map(task).collect(),
     }
 }
@@ -168,7 +169,8 @@ pub(crate) fn every_why() -> Vec<Why> {
         Why::MissingApplication,
         Why::ForeignOperation,
         Why::Superseded { attempt: 1 },
-        Why::SyncNotStarted { attempt: 1 },
+        Why::SyncNotStarted { attempt: 1, message: message.clone() },
+        Why::Flapping { falls: 1, restarts: 2 },
         Why::SyncTimeout { attempt: 1, message: message.clone() },
         Why::SyncFailed { attempt: 1, message: message.clone() },
         Why::RefreshUnanswered,
@@ -188,7 +190,7 @@ pub(crate) fn every_why() -> Vec<Why> {
     ];
     all.extend(HEALTHS.map(|health| Why::Unhealthy { health }));
     let counted: std::collections::BTreeSet<usize> = all.iter().map(number).collect();
-    assert_eq!(counted.len(), 23, "a reason is missing here");
+    assert_eq!(counted.len(), 24, "a reason is missing here");
     all
 }
 
@@ -217,6 +219,7 @@ fn number(why: &Why) -> usize {
         Why::MissingObject { .. } => 20,
         Why::RuleUnmet { .. } => 21,
         Why::RuleBroken { .. } => 22,
+        Why::Flapping { .. } => 23,
     }
 }
 
@@ -230,7 +233,8 @@ pub(crate) fn every_wait() -> Vec<WaitingFor> {
         WaitingFor::ForeignTermination { asked: true },
         WaitingFor::Refresh { asked: true },
         WaitingFor::SyncRequest { attempt: 1 },
-        WaitingFor::SyncStart { attempt: 1 },
+        WaitingFor::SyncStart { attempt: 1, message: message.clone() },
+        WaitingFor::Settling { falls: 1, restarts: 2 },
         WaitingFor::Operation { attempt: 1, message: message.clone() },
         WaitingFor::Backoff { attempt: 1, message: message.clone() },
         WaitingFor::Comparison { message: message.clone() },

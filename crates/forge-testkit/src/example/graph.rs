@@ -12,12 +12,12 @@ pub const PLATFORM_STACKS: [&str; 5] = ["foundation", "storage", "core", "securi
 const DEV_HEALTH: [(&str, &str); 3] = [("storage/ceph-cluster", "10m"), ("data/postgres", "8m"), ("data/kafka", "8m")];
 
 /// A text in quotes, as both YAML and JSON read it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// A list in one line; only what YAML would misread is quoted.
-fn listed(items: &[&str]) -> String {
+pub(crate) fn listed(items: &[&str]) -> String {
     let items: Vec<String> =
         items.iter().map(|item| if item.contains(':') { quoted(item) } else { (*item).to_owned() }).collect();
     format!("[{}]", items.join(", "))

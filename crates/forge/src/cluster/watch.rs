@@ -104,7 +104,12 @@ impl Cluster {
         }
     }
 
-    async fn one_watch(&self, collection: &str, selector: &str, sender: &mpsc::Sender<Change>) -> Result<(), ClusterError> {
+    async fn one_watch(
+        &self,
+        collection: &str,
+        selector: &str,
+        sender: &mpsc::Sender<Change>,
+    ) -> Result<(), ClusterError> {
         let selector = escaped(selector);
         let uri = format!("{collection}?labelSelector={selector}");
         let mut list = self.send(http::Method::GET, &uri, "", Vec::new()).await?;
@@ -119,7 +124,8 @@ impl Cluster {
         let uri = format!(
             "{collection}?labelSelector={selector}&watch=true&allowWatchBookmarks=true&timeoutSeconds={RENEWED}&resourceVersion={version}"
         );
-        let request = Request::get(uri).body(Vec::new()).map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        let request =
+            Request::get(uri).body(Vec::new()).map_err(|error| ClusterError::Unreachable(error.to_string()))?;
         let lines = tokio::time::timeout(Duration::from_secs(20), self.client.request_stream(request)).await;
         let lines = lines.map_err(|_| ClusterError::Unreachable("a watch was not answered".to_owned()))??;
         let mut lines = std::pin::pin!(lines.lines());

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
+use forge_core::gate::Content;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
-use forge_core::gate::Content;
 use forge_core::render::{self, Places, RenderError};
-use forge_core::run::RunPlan;
 use forge_core::repository::{EnvironmentFiles, Repository};
+use forge_core::run::RunPlan;
 use forge_core::yaml;
 use serde_json::{Value, json};
 

@@ -1,0 +1,230 @@
+//! What Forge itself needs in a cluster: accounts with the least that they can do with, the template of all nodes, the
+//! executor plugin, the policy that limits the writer of windows, and AppProjects (SPEC.md section 4).
+//!
+//! Pure: names in, objects out, the same every time. Every object carries our label (INV-11).
+
+use serde_json::{Value, json};
+
+use super::workflow::{
+    ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, templates,
+};
+use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
+use crate::name::EnvironmentName;
+
+/// An object and where it belongs in the API.
+pub struct Placed {
+    /// The collection, as a path of the Kubernetes API.
+    pub collection: String,
+    /// The object.
+    pub object: Value,
+}
+
+fn placed(collection: impl Into<String>, object: Value) -> Placed {
+    Placed { collection: collection.into(), object }
+}
+
+/// Everything but AppProjects and the token of the Argo CD account, in the order in which it is to be applied.
+pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let core = |plural: &str| format!("/api/v1/namespaces/{}/{plural}", places.workflows);
+    let mut objects = Vec::new();
+    for account in [EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
+        objects.push(placed(
+            core("serviceaccounts"),
+            json!({
+                "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": metadata(account, Some(&places.workflows)),
+                "automountServiceAccountToken": account == EXECUTOR_ACCOUNT || account == PLUGIN_ACCOUNT,
+            }),
+        ));
+    }
+    // Argo Workflows mounts the tokens of these two by name.
+    for account in [PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
+        let mut metadata = metadata(&format!("{account}.service-account-token"), Some(&places.workflows));
+        if let Value::Object(fields) = &mut metadata {
+            fields.insert("annotations".to_owned(), json!({"kubernetes.io/service-account.name": account}));
+        }
+        objects.push(placed(core("secrets"), json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": metadata,
+        })));
+    }
+    objects.extend(roles(places, environments));
+    let template = "/apis/argoproj.io/v1alpha1/clusterworkflowtemplates";
+    objects.extend(templates().into_iter().map(|object| placed(template, object)));
+    objects.push(placed(core("configmaps"), plugin(places)));
+    objects.extend(policy(places));
+    objects
+}
+
+fn metadata(name: &str, namespace: Option<&str>) -> Value {
+    let mut metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
+    if let (Value::Object(fields), Some(namespace)) = (&mut metadata, namespace) {
+        fields.insert("namespace".to_owned(), json!(namespace));
+    }
+    metadata
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let read: &[&str] = &["get", "list", "watch"];
+    let mut projects = rule(&["argoproj.io"], &["appprojects"], &["get", "patch"]);
+    if let Value::Object(fields) = &mut projects {
+        fields.insert("resourceNames".to_owned(), json!(environments));
+    }
+    let of = |account: &str, namespace: &str, rules: Vec<Value>| {
+        let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": metadata(account, Some(namespace)), "rules": rules,
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": metadata(account, Some(namespace)),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": places.workflows}],
+        });
+        [placed(collection("roles"), role), placed(collection("rolebindings"), binding)]
+    };
+    let mut objects = Vec::new();
+    objects.extend(of(
+        EXECUTOR_ACCOUNT,
+        &places.workflows,
+        vec![
+            rule(&["argoproj.io"], &["workflows"], &["get", "list", "watch", "create", "patch"]),
+            rule(&[""], &["pods"], &["get", "list", "watch", "delete"]),
+            rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch", "delete"]),
+            rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "patch"]),
+        ],
+    ));
+    objects.extend(of(
+        EXECUTOR_ACCOUNT,
+        &places.argocd,
+        vec![rule(&["argoproj.io"], &["applications"], read), projects],
+    ));
+    objects.extend(of(
+        PLUGIN_ACCOUNT,
+        &places.workflows,
+        vec![rule(&[""], &["configmaps"], &["get", "list", "create", "patch"])],
+    ));
+    objects.extend(of(
+        WORKFLOW_ACCOUNT,
+        &places.workflows,
+        vec![
+            rule(&["argoproj.io"], &["workflowtasksets"], read),
+            rule(&["argoproj.io"], &["workflowtasksets/status"], &["patch"]),
+            rule(&["argoproj.io"], &["workflowtaskresults"], &["create", "patch"]),
+        ],
+    ));
+    objects
+}
+
+/// The executor plugin, as Argo Workflows finds it: a ConfigMap with a label.
+fn plugin(places: &Places) -> Value {
+    let container = json!({
+        "name": PLUGIN,
+        "image": places.image,
+        "command": ["forge"],
+        "args": [
+            "serve", "plugin", "--listen", "0.0.0.0:4355", "--workflows-namespace", places.workflows,
+            "--argocd", format!("@{ARGOCD_SECRET_PATH}/server"), "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
+        ],
+        "ports": [{"containerPort": 4355}],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "512Mi"}},
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 65532, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 4355}, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 4355}, "periodSeconds": 5, "timeoutSeconds": 5},
+    });
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": format!("{PLUGIN}-executor-plugin"),
+            "namespace": places.workflows,
+            "labels": {MANAGED_BY: "forge", "workflows.argoproj.io/configmap-type": "ExecutorPlugin"},
+            "annotations": {"forge.projectcatalyst.io/image": places.image},
+        },
+        "data": {
+            "sidecar.automountServiceAccountToken": "true",
+            "sidecar.container": crate::yaml::write(&container),
+        },
+    })
+}
+
+/// The Job is the only writer of windows, and windows are all that it writes: of an AppProject nothing but
+/// `spec.syncWindows` may change under its account, and of those only the one that is ours.
+fn policy(places: &Places) -> Vec<Placed> {
+    const NAME: &str = "forge-window-writer";
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let others = |object: &str| {
+        format!(
+            "(has({object}.spec.syncWindows) ? {object}.spec.syncWindows : []).filter(w, !(has(w.description) && w.description.startsWith('{WINDOW_PREFIX}')))"
+        )
+    };
+    let kept = |metadata: &str| {
+        format!(
+            "(has(object.metadata.{metadata}) ? object.metadata.{metadata} : {{}}) == (has(oldObject.metadata.{metadata}) ? oldObject.metadata.{metadata} : {{}})"
+        )
+    };
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(NAME, None),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["argoproj.io"], "apiVersions": ["*"], "resources": ["appprojects"],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+            }]},
+            "matchConditions": [{
+                "name": "the-executor",
+                "expression": format!("request.userInfo.username == 'system:serviceaccount:{}:{EXECUTOR_ACCOUNT}'", places.workflows),
+            }],
+            "validations": [
+                {"expression": "request.operation == 'UPDATE'", "message": "the executor neither makes nor removes AppProjects"},
+                {
+                    "expression": "request.operation != 'UPDATE' || (object.spec.all(k, k == 'syncWindows' || (k in oldObject.spec && object.spec[k] == oldObject.spec[k])) && oldObject.spec.all(k, k == 'syncWindows' || k in object.spec))",
+                    "message": "the executor changes nothing of an AppProject but spec.syncWindows",
+                },
+                {
+                    "expression": format!("request.operation != 'UPDATE' || ({} && {})", kept("labels"), kept("annotations")),
+                    "message": "the executor changes neither labels nor annotations of an AppProject",
+                },
+                {
+                    "expression": format!("request.operation != 'UPDATE' || {} == {}", others("object"), others("oldObject")),
+                    "message": "the executor changes no sync window but its own",
+                },
+            ],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata(NAME, None),
+        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+    });
+    vec![
+        placed(format!("{group}/validatingadmissionpolicies"), policy),
+        placed(format!("{group}/validatingadmissionpolicybindings"), binding),
+    ]
+}
+
+/// The AppProject of an environment as it is made where there is none: with its window already holding everything, so
+/// that no Application syncs by itself before its turn.
+pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value]) -> Value {
+    json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+        "metadata": {
+            "name": environment, "namespace": places.argocd,
+            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+        },
+        "spec": {
+            "description": format!("applications of environment {environment}"),
+            "sourceRepos": ["*"],
+            "destinations": [{"namespace": "*", "server": "*"}],
+            "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
+            "syncWindows": window,
+        },
+    })
+}

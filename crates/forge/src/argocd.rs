@@ -1,0 +1,294 @@
+//! The API of Argo CD, with an account that can get and sync Applications and nothing else (SPEC.md section 4).
+//!
+//! In the cluster it is reached by its address, from outside through the API server; the token travels as a cookie,
+//! because the API server keeps the Authorization header for itself.
+
+mod application;
+mod feed;
+mod tree;
+
+use std::path::Path;
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::Nonce;
+use forge_core::name::{ApplicationId, clip};
+use forge_core::render;
+use futures::AsyncBufRead;
+use http::{Method, Request};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, ClusterError, escaped, path};
+
+pub(crate) use application::{Application, Resource, Source};
+pub(crate) use feed::{Feed, Known};
+
+/// The name of the info that carries our nonce.
+pub(crate) const NONCE: &str = "forge-nonce";
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a comparison may take.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Argo CD, as one account sees it.
+#[derive(Clone)]
+pub(crate) struct ArgoCd {
+    client: kube::Client,
+    prefix: String,
+    token: SecretString,
+}
+
+impl ArgoCd {
+    /// At an address of its own.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub(crate) fn at(url: &str, token: SecretString) -> Result<Self, Failure> {
+        let bad = |why: &dyn std::fmt::Display| {
+            Failure::new(Code::BadArgument, format!("`{}` cannot be the address of Argo CD: {why}", clip(url)))
+        };
+        let uri: http::Uri = url.parse().map_err(|error| bad(&error))?;
+        let mut config = kube::Config::new(uri);
+        config.read_timeout = None;
+        config.connect_timeout = Some(Duration::from_secs(5));
+        let client = kube::Client::try_from(config).map_err(|error| bad(&error))?;
+        Ok(Self { client, prefix: String::new(), token })
+    }
+
+    /// Through the API server, as the Secret of the account says.
+    ///
+    /// # Errors
+    /// When there is no such Secret, or it may not be read.
+    pub(crate) async fn through(cluster: &Cluster, workflows: &str) -> Result<Self, Failure> {
+        let secret = path::object(&path::core(workflows, "secrets"), render::ARGOCD_SECRET);
+        let Some(secret) = cluster.get(&secret).await? else {
+            return Err(Failure::new(
+                Code::NotBootstrapped,
+                format!("no Secret `{}` in `{workflows}`", render::ARGOCD_SECRET),
+            )
+            .hint("`forge bootstrap` makes the account's token"));
+        };
+        let field = |name: &str| {
+            use base64::Engine as _;
+            let text = secret.pointer(&format!("/data/{name}")).and_then(Value::as_str)?;
+            String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).ok()?).ok()
+        };
+        let broken =
+            || Failure::new(Code::NotBootstrapped, "the Secret of the Argo CD account is not what bootstrap writes");
+        let (server, token) = field("server").zip(field("token")).ok_or_else(broken)?;
+        Self::proxied(cluster, &server, SecretString::from(token)).ok_or_else(broken)
+    }
+
+    /// Through the API server, with this token; nothing where the address is not one inside the cluster.
+    pub(crate) fn proxied(cluster: &Cluster, server: &str, token: SecretString) -> Option<Self> {
+        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token })
+    }
+
+    /// A token for the account `forge`, made by an administrator.
+    pub(crate) async fn mint(&self, password: &SecretString) -> Result<SecretString, ClusterError> {
+        let session = json!({"username": "admin", "password": password.expose_secret()});
+        let token = |answer: Value| {
+            let token = answer.get("token").and_then(Value::as_str).map(|token| SecretString::from(token.to_owned()));
+            token.ok_or_else(|| ClusterError::Unreadable("no token in the answer".to_owned()))
+        };
+        let admin = token(self.send(Method::POST, "/session", Some(&session), PATIENCE).await?)?;
+        let admin = Self { token: admin, ..self.clone() };
+        token(admin.send(Method::POST, "/account/forge/token", Some(&json!({"expiresIn": 0})), PATIENCE).await?)
+    }
+
+    /// Who the token belongs to; nothing where it is not accepted.
+    pub(crate) async fn who(&self) -> Result<Option<String>, ClusterError> {
+        let answer = self.send(Method::GET, "/session/userinfo", None, PATIENCE).await?;
+        let name = answer.get("username").and_then(Value::as_str).filter(|name| !name.is_empty());
+        Ok(name.map(str::to_owned))
+    }
+
+    /// With a token from a mounted file.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(crate) fn mounted(address: &str, token_file: &Path) -> Result<Self, Failure> {
+        let read = |file: &Path| {
+            std::fs::read_to_string(file).map(|text| text.trim().to_owned()).map_err(|error| {
+                Failure::new(Code::NotBootstrapped, format!("failed to read `{}`: {error}", file.display()))
+            })
+        };
+        let address = match address.strip_prefix('@') {
+            Some(file) => read(Path::new(file))?,
+            None => address.to_owned(),
+        };
+        Self::at(&address, SecretString::from(read(token_file)?))
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>, ClusterError> {
+        let uri = format!("{}/api/v1{path}", self.prefix);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("cookie", format!("argocd.token={}", self.token.expose_secret()));
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        request.body(bytes).map_err(|error| ClusterError::Unreachable(error.to_string()))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Value, ClusterError> {
+        let request = self.request(method, path, body)?;
+        match tokio::time::timeout(patience, self.client.request::<Value>(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(plain(error.into())),
+            Err(_) => Err(ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))),
+        }
+    }
+
+    /// All Applications that the account may see.
+    pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
+        let mut answer = self.send(Method::GET, "/applications", None, REFRESH_PATIENCE).await?;
+        let items = match answer.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            Some(Value::Null) | None if answer.get("metadata").is_some() => Vec::new(),
+            _ => return Err(ClusterError::Unreadable("a list of Applications has no items".to_owned())),
+        };
+        Ok(items.iter().filter_map(Application::read).collect())
+    }
+
+    /// One Application, as it is stored.
+    pub(crate) async fn get(&self, id: &ApplicationId) -> Result<Option<Application>, ClusterError> {
+        let path = format!("/applications/{}?appNamespace={}", id.name(), id.namespace);
+        match self.send(Method::GET, &path, None, PATIENCE).await {
+            Ok(answer) => Ok(Application::read(&answer)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for a comparison and waits for it: what comes back was read after the comparison began with our request.
+    pub(crate) async fn refresh(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
+        let path = format!("/applications/{}?refresh=normal&appNamespace={}", id.name(), id.namespace);
+        let answer = self.send(Method::GET, &path, None, REFRESH_PATIENCE).await?;
+        Application::read(&answer).ok_or_else(|| ClusterError::Unreadable("not an Application".to_owned()))
+    }
+
+    /// Asks for a sync that carries our nonce: with prune, without a retry of Argo CD's own, without a revision.
+    pub(crate) async fn sync(&self, id: &ApplicationId, nonce: &Nonce) -> Result<(), ClusterError> {
+        let path = format!("/applications/{}/sync", id.name());
+        let body = json!({
+            "appNamespace": id.namespace,
+            "prune": true,
+            "retryStrategy": {"limit": 0},
+            "infos": [{"name": NONCE, "value": nonce}],
+        });
+        self.send(Method::POST, &path, Some(&body), PATIENCE).await.map(|_| ())
+    }
+
+    /// Asks the running operation to end.
+    pub(crate) async fn terminate(&self, id: &ApplicationId) -> Result<(), ClusterError> {
+        let path = format!("/applications/{}/operation?appNamespace={}", id.name(), id.namespace);
+        self.send(Method::DELETE, &path, None, PATIENCE).await.map(|_| ())
+    }
+
+    /// The tree of everything below an Application.
+    async fn tree(&self, id: &ApplicationId) -> Result<Value, ClusterError> {
+        let path = format!("/applications/{}/resource-tree?appNamespace={}", id.name(), id.namespace);
+        self.send(Method::GET, &path, None, PATIENCE).await
+    }
+
+    /// A live object of an Application's tree; nothing where it is not there.
+    async fn object(&self, id: &ApplicationId, resource: &Resource) -> Result<Option<Value>, ClusterError> {
+        let path = format!(
+            "/applications/{}/resource?appNamespace={}&namespace={}&resourceName={}&version={}&group={}&kind={}",
+            id.name(),
+            id.namespace,
+            escaped(&resource.namespace),
+            escaped(&resource.name),
+            escaped(&resource.version),
+            escaped(&resource.group),
+            escaped(&resource.kind),
+        );
+        match self.send(Method::GET, &path, None, PATIENCE).await {
+            Ok(answer) => {
+                let manifest = answer.get("manifest").and_then(Value::as_str).unwrap_or_default();
+                Ok(serde_json::from_str(manifest).ok())
+            }
+            Err(error) if error.is_missing() || not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One JSON object a line, for every change of every Application.
+    async fn stream(&self) -> Result<impl AsyncBufRead + use<>, ClusterError> {
+        let request = self.request(Method::GET, "/stream/applications", None)?;
+        let answer = tokio::time::timeout(PATIENCE, self.client.request_stream(request)).await;
+        let answer = answer.map_err(|_| ClusterError::Unreachable("Argo CD's stream was not answered".to_owned()))?;
+        answer.map_err(|error| plain(error.into()))
+    }
+}
+
+/// Argo CD says some of its not-founds with other codes.
+fn not_found(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::Refused { message, .. } if message.contains("not found"))
+}
+
+/// The message inside Argo CD's own form of an error.
+fn plain(error: ClusterError) -> ClusterError {
+    match error {
+        ClusterError::Refused { code, message } => {
+            let inner: Option<Value> = serde_json::from_str(&message).ok();
+            let text = inner.as_ref().and_then(|inner| inner.get("message")).and_then(Value::as_str);
+            ClusterError::Refused { code, message: text.map_or(message.clone(), str::to_owned) }
+        }
+        other => other,
+    }
+}
+
+/// `http://name.namespace.svc:port` as a path of the API server.
+fn proxied(server: &str) -> Option<String> {
+    let (scheme, rest) = server.trim_end_matches('/').split_once("://")?;
+    let (host, port) = match rest.split_once(':') {
+        Some((host, port)) => (host, port),
+        None => (rest, if scheme == "https" { "443" } else { "80" }),
+    };
+    let mut labels = host.split('.');
+    let (name, namespace) = (labels.next()?, labels.next()?);
+    Some(format!("/api/v1/namespaces/{namespace}/services/{scheme}:{name}:{port}/proxy"))
+}
+
+/// What the user is told when Argo CD cannot be asked.
+pub(crate) fn failure(error: &ClusterError) -> Failure {
+    match error {
+        ClusterError::Refused { code: 401 | 403, message } => {
+            Failure::new(Code::Forbidden, format!("Argo CD refused: {message}")).hint(
+                "`forge bootstrap` gives the account `forge` a token and the permission to get and sync Applications",
+            )
+        }
+        other => Failure::new(Code::ArgoUnreachable, format!("Argo CD does not answer: {other}"))
+            .hint("`kubectl -n argocd get pods` must show a running argocd-server"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_the_cluster_becomes_a_path_of_the_api_server() {
+        assert_eq!(
+            proxied("http://argo-cd-argocd-server.argocd.svc").as_deref(),
+            Some("/api/v1/namespaces/argocd/services/http:argo-cd-argocd-server:80/proxy")
+        );
+        assert_eq!(
+            proxied("https://argocd-server.argocd.svc.cluster.local:8443/").as_deref(),
+            Some("/api/v1/namespaces/argocd/services/https:argocd-server:8443/proxy")
+        );
+        assert_eq!(proxied("argocd-server"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! An Argo CD Application, read loosely: just enough of it for the gate.
+
+use forge_core::gate::{Health, Nonce, Operation, Phase, SyncState};
+use forge_core::name::ApplicationId;
+use serde_json::Value;
+
+use super::NONCE;
+
+/// Where an Application's content comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The repository, of Git, Helm or OCI.
+    pub(crate) url: String,
+    /// The folder; empty for charts.
+    pub(crate) path: String,
+    /// It is a chart.
+    pub(crate) chart: bool,
+}
+
+/// A member of an Application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Resource {
+    pub(super) fn read(value: &Value) -> Self {
+        let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self {
+            group: field("group"),
+            version: field("version"),
+            kind: field("kind"),
+            namespace: field("namespace"),
+            name: field("name"),
+        }
+    }
+
+    /// `Kind/namespace/name`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}/{}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// An Application.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Application {
+    pub(crate) id: ApplicationId,
+    /// Grows with every change, so that an older read never replaces a newer one.
+    pub(crate) version: u64,
+    pub(crate) project: String,
+    pub(crate) operation: Option<Operation>,
+    /// The operation that is in flight was started by Argo CD itself.
+    pub(crate) automated: bool,
+    /// `.operation` is there: something is in flight or about to be.
+    pub(crate) in_flight: bool,
+    pub(crate) sync: SyncState,
+    pub(crate) health: Health,
+    pub(crate) conditions: Vec<String>,
+    pub(crate) resources: Vec<Resource>,
+    pub(crate) revisions: Vec<String>,
+    pub(crate) sources: Vec<Source>,
+    /// The namespace that it deploys to.
+    pub(crate) destination: String,
+}
+
+impl Application {
+    /// Reads an Application; nothing where the object has no usable name.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let id = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")).parse().ok()?;
+        let list = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        let mut sources: Vec<Source> = list("/spec/sources").map(source).collect();
+        if sources.is_empty() {
+            sources.extend(value.pointer("/spec/source").map(source));
+        }
+        let mut revisions: Vec<String> =
+            list("/status/sync/revisions").filter_map(Value::as_str).map(str::to_owned).collect();
+        if revisions.is_empty() && !text("/status/sync/revision").is_empty() {
+            revisions.push(text("/status/sync/revision").to_owned());
+        }
+        let pending = value.get("operation").filter(|operation| operation.is_object());
+        let broken = ["ComparisonError", "InvalidSpecError", "UnknownError"];
+        let conditions = list("/status/conditions")
+            .filter(|condition| condition.get("type").and_then(Value::as_str).is_some_and(|t| broken.contains(&t)))
+            .filter_map(|condition| condition.get("message").and_then(Value::as_str).map(str::to_owned));
+        Some(Self {
+            id,
+            version: text("/metadata/resourceVersion").parse().unwrap_or(0),
+            project: text("/spec/project").to_owned(),
+            operation: operation(value, pending),
+            automated: pending
+                .and_then(|p| p.pointer("/initiatedBy/automated"))
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
+            in_flight: pending.is_some(),
+            sync: match text("/status/sync/status") {
+                "Synced" => SyncState::Synced,
+                "OutOfSync" => SyncState::OutOfSync,
+                _ => SyncState::Unknown,
+            },
+            health: health(text("/status/health/status")),
+            conditions: conditions.collect(),
+            resources: list("/status/resources").map(Resource::read).collect(),
+            revisions,
+            sources,
+            destination: text("/spec/destination/namespace").to_owned(),
+        })
+    }
+}
+
+fn health(text: &str) -> Health {
+    match text {
+        "Healthy" => Health::Healthy,
+        "Progressing" => Health::Progressing,
+        "Degraded" => Health::Degraded,
+        "Suspended" => Health::Suspended,
+        "Missing" => Health::Missing,
+        _ => Health::Unknown,
+    }
+}
+
+fn source(value: &Value) -> Source {
+    let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Source { url: field("repoURL"), path: field("path"), chart: !field("chart").is_empty() }
+}
+
+/// The operation that counts: the one in `.operation`, with what `.status.operationState` says of it where that is about
+/// the same one; else the last one.
+fn operation(value: &Value, pending: Option<&Value>) -> Option<Operation> {
+    let state = value.pointer("/status/operationState").filter(|state| state.is_object());
+    let last = state.map(|state| Operation {
+        nonce: nonce(state.pointer("/operation/info")),
+        phase: phase(state.get("phase")),
+        message: state.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+    });
+    let Some(pending) = pending else { return last };
+    let nonce = nonce(pending.get("info"));
+    match last {
+        Some(last) if last.nonce == nonce && last.phase.is_running() => Some(last),
+        _ => Some(Operation { nonce, phase: Phase::Running, message: String::new() }),
+    }
+}
+
+fn phase(value: Option<&Value>) -> Phase {
+    match value.and_then(Value::as_str) {
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        Some("Error") => Phase::Error,
+        Some("Terminating") => Phase::Terminating,
+        _ => Phase::Running,
+    }
+}
+
+fn nonce(infos: Option<&Value>) -> Option<Nonce> {
+    let infos = infos.and_then(Value::as_array)?;
+    let ours = infos.iter().find(|info| info.get("name").and_then(Value::as_str) == Some(NONCE))?;
+    ours.get("value").and_then(Value::as_str)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn app(operation: Value, status: Value) -> Application {
+        let object = json!({
+            "metadata": {"namespace": "argocd", "name": "api", "resourceVersion": "42"},
+            "spec": {"project": "dev", "source": {"repoURL": "u", "path": "p"}, "destination": {"namespace": "shop"}},
+            "operation": operation,
+            "status": status,
+        });
+        Application::read(&object).unwrap()
+    }
+
+    fn info(text: &str) -> Value {
+        json!([{"name": NONCE, "value": text}])
+    }
+
+    #[test]
+    fn a_request_that_argo_cd_has_not_begun_hides_the_operation_before_it() {
+        let old = json!({"operationState": {"phase": "Succeeded", "operation": {"info": info("r1/a/b/1")}}});
+        let found = app(json!({"info": info("r1/a/b/2"), "sync": {}}), old).operation.unwrap();
+        assert_eq!((found.phase, found.nonce.unwrap().attempt), (Phase::Running, 2));
+    }
+
+    #[test]
+    fn an_operation_that_runs_is_seen_with_its_message() {
+        let state = json!({"operationState": {"phase": "Terminating", "message": "m", "operation": {"info": info("r1/a/b/2")}}});
+        let found = app(json!({"info": info("r1/a/b/2")}), state).operation.unwrap();
+        assert_eq!((found.phase, found.message.as_str()), (Phase::Terminating, "m"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_unknown_and_never_healthy() {
+        let found = app(Value::Null, Value::Null);
+        assert_eq!((found.sync, found.health, found.resources.len()), (SyncState::Unknown, Health::Unknown, 0));
+        assert!(found.operation.is_none() && !found.in_flight);
+        assert!(Application::read(&json!({"metadata": {"name": "../x"}})).is_none());
+    }
+}

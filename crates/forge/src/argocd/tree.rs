@@ -1,0 +1,171 @@
+//! What lives below an Application: workloads with their generations, containers with the images that really run, and the
+//! objects that a node requires. All of it is read through Argo CD, which serves members of an Application's tree only.
+
+use std::collections::BTreeMap;
+
+use forge_core::digest::Digest;
+use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, Tree, Workload};
+use forge_core::name::ApplicationId;
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::Value;
+
+use super::{Application, ArgoCd, Resource};
+use crate::cluster::ClusterError;
+
+/// Requests of one node at a time.
+const AT_ONCE: usize = 8;
+/// Pods of one Application that are looked at.
+const MOST_PODS: usize = 500;
+
+/// A node of Argo CD's tree.
+struct Member {
+    resource: Resource,
+    uid: String,
+    parents: Vec<String>,
+}
+
+impl ArgoCd {
+    /// Reads everything that the gate wants to know of an Application. `elsewhere` are Applications of ancestors, where
+    /// objects that the node requires may live too.
+    pub(crate) async fn read_tree(
+        &self,
+        application: &Application,
+        objects: &[ObjectRef],
+        elsewhere: &[Application],
+    ) -> Result<Tree, ClusterError> {
+        let id = &application.id;
+        let answer = self.tree(id).await?;
+        let nodes = answer.get("nodes").and_then(Value::as_array).cloned().unwrap_or_default();
+        let members: Vec<Member> = nodes.iter().map(member).collect();
+        let by_uid: BTreeMap<&str, &Member> = members.iter().map(|member| (member.uid.as_str(), member)).collect();
+        let workloads = members.iter().filter(|member| is_workload(&member.resource));
+        let pods = members.iter().filter(|member| is_pod(&member.resource)).take(MOST_PODS);
+        let workloads = self.objects(id, workloads.map(|member| &member.resource)).await?;
+        let pods = self.objects(id, pods.map(|member| &member.resource)).await?;
+        let owner_of = |pod: &Resource| {
+            let member = members.iter().find(|member| is_pod(&member.resource) && member.resource == *pod);
+            member.map(|member| top(member, &by_uid)).unwrap_or_else(|| pod.id())
+        };
+        let mut tree = Tree {
+            workloads: workloads.iter().filter_map(|(resource, value)| workload(resource, value)).collect(),
+            containers: pods.iter().flat_map(|(pod, value)| containers(&owner_of(pod), value)).collect(),
+            objects: Vec::new(),
+        };
+        for object in objects {
+            let value = self.required(application, &members, object, elsewhere).await?;
+            tree.objects.push(LiveObject { object: object.clone(), value });
+        }
+        Ok(tree)
+    }
+
+    /// Live objects; those that vanished meanwhile are left out.
+    async fn objects<'m>(
+        &self,
+        id: &ApplicationId,
+        resources: impl Iterator<Item = &'m Resource>,
+    ) -> Result<Vec<(Resource, Value)>, ClusterError> {
+        let wanted: Vec<Resource> = resources.cloned().collect();
+        let answers = futures::stream::iter(wanted).map(|resource| async move {
+            let found = self.object(id, &resource).await?;
+            Ok::<_, ClusterError>(found.map(|value| (resource, value)))
+        });
+        let mut found: Vec<(Resource, Value)> =
+            answers.buffer_unordered(AT_ONCE).try_filter_map(|found| async { Ok(found) }).try_collect().await?;
+        found.sort_by_key(|(resource, _)| resource.id());
+        Ok(found)
+    }
+
+    async fn required(
+        &self,
+        application: &Application,
+        members: &[Member],
+        object: &ObjectRef,
+        elsewhere: &[Application],
+    ) -> Result<Option<Value>, ClusterError> {
+        let own = members.iter().map(|member| &member.resource).find(|resource| is(resource, object, application));
+        if let Some(resource) = own {
+            return self.object(&application.id, resource).await;
+        }
+        for ancestor in elsewhere {
+            if let Some(resource) = ancestor.resources.iter().find(|resource| is(resource, object, application)) {
+                return self.object(&ancestor.id, resource).await;
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn member(value: &Value) -> Member {
+    let parents = value.get("parentRefs").and_then(Value::as_array).into_iter().flatten();
+    Member {
+        resource: Resource::read(value),
+        uid: value.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        parents: parents.filter_map(|parent| parent.get("uid").and_then(Value::as_str)).map(str::to_owned).collect(),
+    }
+}
+
+fn is_pod(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.kind == "Pod"
+}
+
+/// Kinds whose controllers write an observedGeneration; the ReplicaSets of a Deployment are its own business.
+fn is_workload(resource: &Resource) -> bool {
+    resource.group == "apps" && matches!(resource.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet")
+}
+
+/// The topmost owner of a pod, at most a few steps up: what a release names.
+fn top(pod: &Member, by_uid: &BTreeMap<&str, &Member>) -> String {
+    let mut at = pod;
+    for _ in 0..5 {
+        match at.parents.iter().find_map(|parent| by_uid.get(parent.as_str())) {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    at.resource.id()
+}
+
+fn workload(resource: &Resource, value: &Value) -> Option<Workload> {
+    Some(Workload {
+        id: resource.id(),
+        generation: value.pointer("/metadata/generation").and_then(Value::as_i64)?,
+        observed_generation: value.pointer("/status/observedGeneration").and_then(Value::as_i64),
+    })
+}
+
+fn containers(owner: &str, pod: &Value) -> Vec<Container> {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    statuses
+        .filter_map(|status| {
+            let name = status.get("name").and_then(Value::as_str)?;
+            let id = status.get("imageID").and_then(Value::as_str).unwrap_or_default();
+            Some(Container {
+                key: ContainerKey::new(owner, name).ok()?,
+                running: status.pointer("/state/running").is_some(),
+                restarts: recent_restarts(status),
+                image: id.rsplit_once('@').map_or(id, |(_, digest)| digest).parse::<Digest>().ok(),
+            })
+        })
+        .collect()
+}
+
+/// How often a container was started again, if the last time was not long ago: old restarts tell nothing about now.
+fn recent_restarts(status: &Value) -> u32 {
+    let started = status.pointer("/state/running/startedAt").and_then(Value::as_str);
+    let started: Option<jiff::Timestamp> = started.and_then(|text| text.parse().ok());
+    let age = started.map(|at| jiff::Timestamp::now().duration_since(at));
+    if age.is_none_or(|age| age > jiff::SignedDuration::from_secs(60)) {
+        return 0;
+    }
+    status.get("restartCount").and_then(Value::as_u64).and_then(|count| count.try_into().ok()).unwrap_or(0)
+}
+
+/// An object by group, kind and name. One without a namespace is looked for in the destination's, or is cluster-scoped.
+fn is(resource: &Resource, object: &ObjectRef, application: &Application) -> bool {
+    let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
+    let namespace = match &object.namespace {
+        Some(namespace) => resource.namespace == *namespace,
+        None => resource.namespace.is_empty() || resource.namespace == application.destination,
+    };
+    resource.kind == object.kind && resource.name == object.name && resource.group == group && namespace
+}

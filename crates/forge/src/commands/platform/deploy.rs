@@ -1,0 +1,244 @@
+//! `forge platform deploy`
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use forge_core::code::Code;
+use forge_core::digest::CommitId;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
+use forge_core::gate::Decision;
+use forge_core::graph::Scope;
+use forge_core::plan::plan;
+use forge_core::run::{Record, RunPlan, Runner};
+
+use crate::argocd::ArgoCd;
+use crate::cli::Global;
+use crate::cluster::{Cluster, ClusterArguments};
+use crate::commands::selection;
+use crate::git::{self, Pushed};
+use crate::load;
+use crate::metrics::Metrics;
+use crate::output::{Output, Paint};
+use crate::run::prepare::{self, Looked, Made};
+use crate::run::{Place, conduct, follow};
+use crate::runtime::block_on;
+
+/// Run the dependency graph through Argo Workflows and Argo CD until every node is proven
+///
+/// Nothing starts before its predecessors are proven healthy. What is proven already passes without a sync, so running it
+/// again resumes; where nothing is left to do, nothing is written. The run is a Job in the cluster: this command starts it
+/// and follows it. An interrupt stops the run cleanly: nothing new starts, what runs is left to Argo CD.
+///
+/// Exit codes: 0 done, 1 failed, 2 partial or cancelled, 4 timed out, 5 another run is in progress, 6 not permitted.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The environment
+    #[arg(long, short, env = "FORGE_ENVIRONMENT")]
+    environment: String,
+    /// What it is about: platform, stack:<name> or app:<name>; a scope brings its predecessors along
+    #[arg(long, short, default_value = "platform", env = "FORGE_TARGET_SCOPE")]
+    scope: String,
+    /// Look and say what would happen; write nothing
+    #[arg(long, env = "FORGE_DRY_RUN")]
+    dry_run: bool,
+    /// Conduct the run in this process instead of a Job
+    #[arg(long, conflicts_with = "detach")]
+    local: bool,
+    /// Start the run and do not follow it
+    #[arg(long)]
+    detach: bool,
+    /// Wait while another run of this environment is in progress
+    #[arg(long)]
+    wait: bool,
+    /// How nodes are run
+    #[arg(long, value_enum, default_value_t = RunnerArgument::Plugin)]
+    runner: RunnerArgument,
+    /// The commit to deploy; what is checked out if absent
+    #[arg(long, value_name = "COMMIT")]
+    commit: Option<CommitId>,
+    /// Deadline of the whole run, instead of the graph's own
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<forge_core::duration::Duration>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RunnerArgument {
+    /// Tasks of the executor plugin: one pod in all
+    Plugin,
+    /// A pod per node, where plugins are not allowed
+    Pod,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let usable = selection::repository(global)?;
+    let repository = &usable.repository;
+    let files = selection::environment(repository, &arguments.environment)?;
+    let graph = selection::graph(repository, Some(files))?;
+    let scope: Scope = arguments.scope.parse()?;
+    let (scope, nodes) = graph.scope(&scope, Some(&files.environment.name))?;
+    usable.require_pointers(files, &graph, &nodes)?;
+    let mut plan = plan(repository, files, &graph, &scope, &nodes);
+    if let Some(timeout) = arguments.timeout {
+        plan.timeout = timeout;
+    }
+    let root = load::root(global.repo.as_deref())?;
+    let branch = repository.installation.repository.branch.value.as_str();
+    let commit = commit(&root, branch, arguments.commit.as_ref(), output)?;
+    let made = Made {
+        plan: &plan,
+        graph: &graph,
+        nodes: &nodes,
+        commit,
+        repository: Some(repository.installation.repository.url.value.clone()),
+        runner: match arguments.runner {
+            RunnerArgument::Plugin => Runner::Plugin,
+            RunnerArgument::Pod => Runner::Pod,
+        },
+    };
+    let argocd_namespace = repository.installation.argo.namespace.to_string();
+    block_on(deploy(arguments, &argocd_namespace, &made, output))?
+}
+
+async fn deploy(
+    arguments: &Arguments,
+    argocd_namespace: &str,
+    made: &Made<'_>,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let cluster = Cluster::connect(&arguments.cluster).await?;
+    let place = prepare::place(&cluster, &arguments.cluster.workflows_namespace, argocd_namespace).await?;
+    let argocd = ArgoCd::through(&cluster, &place.places.workflows).await?;
+    output.say(&format!(
+        "looking at {} nodes of {} on {}",
+        made.plan.nodes.len(),
+        made.plan.environment,
+        cluster.context
+    ));
+    let looked = prepare::look(&place, &argocd, made).await?;
+    let passed = looked.passed().len();
+    if looked.is_done() {
+        output.say(&format!(
+            "{} all {passed} nodes are proven at {}; nothing to do",
+            output.paint(Paint::Good, "done"),
+            made.commit
+        ));
+        return Ok(Exit::Done);
+    }
+    if arguments.dry_run {
+        return dry_run(&looked, output);
+    }
+    let run = loop {
+        let again =
+            Looked { run: looked.run.clone(), decisions: looked.decisions.clone(), window_left: looked.window_left };
+        match prepare::start(&place, again, arguments.local).await {
+            Err(failure) if failure.code == Code::RunInProgress && arguments.wait => {
+                output.say(&format!("waiting: {}", failure.message));
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            other => break other?,
+        }
+    };
+    output.say(&format!("run {}: {passed} of {} nodes are proven already", run.run, run.len()));
+    if arguments.detach {
+        output.say(&format!("\nhint: forge status --environment {}", run.environment));
+        return Ok(Exit::Done);
+    }
+    let record = if arguments.local {
+        conducted(&place, &argocd, &run, output).await?
+    } else {
+        followed(&place, &run, output).await?
+    };
+    let Some(record) = record else { return Ok(Exit::Partial) };
+    finish(&run, &record, output)
+}
+
+async fn conducted(
+    place: &Place,
+    argocd: &ArgoCd,
+    run: &RunPlan,
+    output: &mut Output<'_>,
+) -> Result<Option<Record>, Failure> {
+    let metrics = Metrics::default();
+    let conduct = conduct::conduct(place, argocd, &run.run, &metrics);
+    let mut conduct = std::pin::pin!(conduct);
+    let follow = followed(place, run, output);
+    let mut follow = std::pin::pin!(follow);
+    let mut ended = false;
+    loop {
+        tokio::select! {
+            outcome = &mut conduct, if !ended => {
+                outcome?;
+                ended = true;
+            }
+            record = &mut follow => return record,
+        }
+    }
+}
+
+async fn followed(place: &Place, run: &RunPlan, output: &mut Output<'_>) -> Result<Option<Record>, Failure> {
+    let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    let output = std::cell::RefCell::new(output);
+    let mut phases = std::collections::BTreeMap::new();
+    let show = |record: &Record| {
+        for view in record.view(run) {
+            if phases.insert(view.node.clone(), view.phase) != Some(view.phase) {
+                output.borrow_mut().say(&format!("{} {} {}", view.node, view.phase.as_str(), view.detail));
+            }
+        }
+    };
+    follow::follow(place, run, &who, show, |text| output.borrow_mut().say(text)).await
+}
+
+fn finish(run: &RunPlan, record: &Record, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let _ = run;
+    let Some(ended) = &record.header.ended else { return Ok(Exit::Partial) };
+    output.say(&format!("{} {}", ended.verdict.as_str(), ended.message.clone().unwrap_or_default()));
+    Ok(ended.verdict.exit())
+}
+
+fn dry_run(looked: &Looked, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let passed = looked.passed();
+    let mut text = String::new();
+    for node in looked.run.nodes() {
+        let line = match looked.decisions.get(&node.id) {
+            _ if passed.contains(&node.id) => "proven; passes without a sync".to_owned(),
+            Some(Decision::Proven(_)) => "unchanged; proven again after what it waits for".to_owned(),
+            Some(Decision::Wait(wait)) => wait.on.to_string(),
+            Some(Decision::Failed(failure)) => format!("would fail: {}", failure.why),
+            None => "not looked at".to_owned(),
+        };
+        text.push_str(&format!("{:<50} {line}\n", node.id.as_str()));
+    }
+    output.data(&text)?;
+    Ok(Exit::Done)
+}
+
+/// The commit of the run, and that Argo CD can see it.
+fn commit(root: &Path, branch: &str, given: Option<&CommitId>, output: &mut Output<'_>) -> Result<CommitId, Failure> {
+    if let Some(commit) = given {
+        return Ok(commit.clone());
+    }
+    let not_in_git = |message: String| Failure::new(Code::NotInGit, message);
+    let head = git::head(root).and_then(|head| head.parse().ok()).ok_or_else(|| {
+        not_in_git(format!("`{}` is not a Git checkout with a commit", root.display()))
+            .hint("commit it, or name one with --commit")
+    })?;
+    if let Some(path) = git::changed(root) {
+        return Err(not_in_git(format!("`{path}` is changed and not committed; Argo CD would deploy something else"))
+            .hint("commit and push, or name the commit with --commit"));
+    }
+    match git::pushed(root, branch) {
+        Pushed::Yes => {}
+        Pushed::No => {
+            return Err(not_in_git(format!("commit {head} is not on branch `{branch}` of origin")).hint("git push"));
+        }
+        Pushed::Unknown => {
+            output.say(&format!("note: it is not known here whether branch `{branch}` of origin holds {head}"))
+        }
+    }
+    Ok(head)
+}

@@ -1,0 +1,104 @@
+//! `forge serve`: what Argo Workflows starts inside the cluster.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
+use forge_core::gate::RunId;
+use forge_core::name::NodeId;
+use forge_core::render::Places;
+
+use crate::argocd::ArgoCd;
+use crate::cluster::{Cluster, ClusterArguments};
+use crate::metrics::Metrics;
+use crate::run::{Place, conduct};
+use crate::runtime::block_on;
+use crate::serve::{self, Listen};
+
+/// What Argo Workflows starts inside the cluster; not for people
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The executor plugin: one sidecar for all nodes of a workflow
+    Plugin {
+        #[command(flatten)]
+        common: Common,
+        /// Where to listen
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4355")]
+        listen: SocketAddr,
+        /// The token of the agent
+        #[arg(long, value_name = "FILE", default_value = "/var/run/argo/token")]
+        agent_token: PathBuf,
+    },
+    /// The Job that conducts a run
+    Run {
+        #[command(flatten)]
+        common: Common,
+        /// The run
+        #[arg(long)]
+        run: RunId,
+        /// The namespace of Argo CD
+        #[arg(long, default_value = "argocd")]
+        argocd_namespace: String,
+        /// The image of this program, for nodes in pods of their own
+        #[arg(long)]
+        image: String,
+    },
+    /// One node in a pod of its own
+    Node {
+        #[command(flatten)]
+        common: Common,
+        /// The run
+        #[arg(long)]
+        run: RunId,
+        /// The node
+        #[arg(long)]
+        node: NodeId,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// The address of Argo CD, or @ and a file that holds it
+    #[arg(long, value_name = "URL")]
+    argocd: String,
+    /// The token of the account that can get and sync Applications
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Exit, Failure> {
+    block_on(async {
+        match &arguments.command {
+            Command::Plugin { common, listen, agent_token } => {
+                let cluster = Cluster::connect(&common.cluster).await?;
+                let listen = Listen { address: *listen, agent_token: agent_token.clone() };
+                let namespace = common.cluster.workflows_namespace.clone();
+                serve::plugin(cluster, namespace, &common.argocd, &common.token_file, &listen).await?;
+                Ok(Exit::Done)
+            }
+            Command::Run { common, run, argocd_namespace, image } => {
+                let cluster = Cluster::connect(&common.cluster).await?;
+                let workflows = common.cluster.workflows_namespace.clone();
+                let places = Places { workflows, argocd: argocd_namespace.clone(), image: image.clone() };
+                let place = Place { cluster, places };
+                let argocd = ArgoCd::mounted(&common.argocd, &common.token_file)?;
+                Ok(conduct::conduct(&place, &argocd, run, &Metrics::default()).await?.exit())
+            }
+            Command::Node { common, run, node } => {
+                let cluster = Cluster::connect(&common.cluster).await?;
+                let namespace = &common.cluster.workflows_namespace;
+                serve::node(&cluster, namespace, run, node, &common.argocd, &common.token_file).await
+            }
+        }
+    })?
+}

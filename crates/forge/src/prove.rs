@@ -1,0 +1,427 @@
+//! Takes a node from its start to its proof: reads, asks the gate, does what the gate says is due, reads again
+//! (SPEC.md section 6). Plugin, pod runner and `deploy`'s look before a run all use it.
+//!
+//! Everything that must survive this process is in the record or in Argo CD: a process that starts again computes the
+//! same nonce, finds its own operation and goes on. It never sleeps for a result: it waits for the feed, for an answer, or
+//! for the moment that the gate names.
+
+mod look;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forge_core::gate::{
+    Act, Content, Decision, Folder, Freshness, GitContent, Health, Nonce, Observed, PredecessorState, SyncRequested,
+    WaitingFor, Wanted, decide, remember,
+};
+use forge_core::name::{ApplicationId, NodeId};
+use forge_core::run::{Asked, Entry, RunPlan};
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::argocd::{Application, Feed, Known};
+use crate::git_reader::GitReader;
+use crate::metrics::Metrics;
+use crate::recorder::Recorder;
+use look::Look;
+
+/// Between two readings of what Argo CD does not tell of by itself.
+const POLL: Duration = Duration::from_secs(1);
+/// Between two requests that nobody has answered the way we want.
+const AGAIN: Duration = Duration::from_secs(5);
+/// After a request that failed on its way.
+const SOON: Duration = Duration::from_millis(500);
+
+/// What a caller allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All that it takes.
+    Run,
+    /// Only reading: what would need a sync, or more time, is not proven.
+    Look,
+}
+
+/// Takes the nodes of one run to their proofs.
+pub(crate) struct Prover {
+    feed: Arc<Feed>,
+    recorder: Arc<Recorder>,
+    git: Arc<GitReader>,
+    metrics: Arc<Metrics>,
+    wanted: BTreeMap<NodeId, Arc<Wanted>>,
+    deadline: Timestamp,
+}
+
+impl Prover {
+    pub(crate) fn new(
+        plan: &RunPlan,
+        deadline: Timestamp,
+        feed: Arc<Feed>,
+        recorder: Arc<Recorder>,
+        git: Arc<GitReader>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let wanted = plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), Arc::new(wanted))).collect();
+        Self { feed, recorder, git, metrics, wanted, deadline }
+    }
+
+    /// True if the run has such a node.
+    pub(crate) fn knows(&self, node: &NodeId) -> bool {
+        self.wanted.contains_key(node)
+    }
+
+    /// The nodes, by name.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.wanted.keys()
+    }
+
+    /// What the run wants of a node.
+    pub(crate) fn wanted(&self, node: &NodeId) -> Option<&Wanted> {
+        self.wanted.get(node).map(Arc::as_ref)
+    }
+
+    /// Takes a node to its end and says how it ended; nothing for a node that the run does not have.
+    pub(crate) async fn prove(&self, node: &NodeId, mode: Mode) -> Option<Decision> {
+        let wanted = self.wanted.get(node)?.clone();
+        if let Some(entry) = self.recorder.entry(node).filter(Entry::is_final) {
+            return Some(entry.decision);
+        }
+        Some(Way::new(self, wanted, mode).go().await)
+    }
+
+    /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.
+    fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
+        let mut states = self.recorder.predecessors(wanted);
+        for (node, state) in &mut states {
+            let application = self.wanted.get(node).map(|wanted| &wanted.application);
+            if *state == PredecessorState::Proven && application.is_some_and(|id| self.is_unwell(id)) {
+                *state = PredecessorState::Waiting;
+            }
+        }
+        states
+    }
+
+    fn is_unwell(&self, id: &ApplicationId) -> bool {
+        match self.feed.get(id) {
+            Known::Seen(application) => application.health != Health::Healthy,
+            Known::Absent => true,
+            Known::Unread => false,
+        }
+    }
+
+    /// The Applications of everything that a node waits for, near ones first.
+    fn ancestors(&self, wanted: &Wanted) -> Vec<Application> {
+        let mut found: Vec<Application> = Vec::new();
+        let mut queue: std::collections::VecDeque<&NodeId> = wanted.predecessors.iter().collect();
+        let mut seen: std::collections::BTreeSet<&NodeId> = queue.iter().copied().collect();
+        while let Some(node) = queue.pop_front() {
+            let Some(wanted) = self.wanted.get(node) else { continue };
+            if let Known::Seen(application) = self.feed.get(&wanted.application) {
+                found.push(application.as_ref().clone());
+            }
+            queue.extend(wanted.predecessors.iter().filter(|next| seen.insert(next)));
+        }
+        found
+    }
+}
+
+/// One node on its way.
+struct Way<'p> {
+    prover: &'p Prover,
+    wanted: Arc<Wanted>,
+    mode: Mode,
+    entry: Entry,
+    look: Look,
+    states: watch::Receiver<Known>,
+    /// A request of ours may not have arrived: sent again under the same nonce.
+    unsure: bool,
+    asked_again: tokio::time::Instant,
+}
+
+/// What to do after a decision.
+enum Next {
+    /// It ended.
+    End,
+    /// Look again at once.
+    Again,
+    /// Look again when something changes, at the latest after this.
+    Wait(Duration),
+}
+
+impl<'p> Way<'p> {
+    fn new(prover: &'p Prover, wanted: Arc<Wanted>, mode: Mode) -> Self {
+        let now = Timestamp::now();
+        let stored = prover.recorder.entry(&wanted.node);
+        let fresh = || Entry {
+            node: wanted.node.clone(),
+            progress: Default::default(),
+            decision: forge_core::run::not_looked_at(prover.deadline),
+            since: now,
+            started: None,
+            healthy: None,
+            asked: Vec::new(),
+        };
+        let mut entry = stored.unwrap_or_else(fresh);
+        entry.started.get_or_insert(now);
+        // A request that an earlier process stored and perhaps never sent.
+        let unsure = entry.progress.sync_requested.is_some();
+        let states = prover.feed.subscribe(&wanted.application);
+        Self {
+            prover,
+            wanted,
+            mode,
+            entry,
+            look: Look::default(),
+            states,
+            unsure,
+            asked_again: tokio::time::Instant::now(),
+        }
+    }
+
+    async fn go(mut self) -> Decision {
+        let mut changes = self.prover.recorder.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let known = self.states.borrow_and_update().clone();
+            let next = match known {
+                // Nothing may be decided about what was never read.
+                Known::Unread if Timestamp::now() < self.prover.deadline => Next::Wait(AGAIN),
+                known => self.step(&known).await,
+            };
+            match next {
+                Next::End => return self.entry.decision,
+                Next::Again => {}
+                Next::Wait(at_most) => {
+                    let predecessor = self.waits_for_predecessor();
+                    tokio::select! {
+                        _ = self.states.changed() => {}
+                        _ = changes.changed(), if predecessor => {}
+                        answered = self.look.answer() => {
+                            if let Some(application) = answered {
+                                self.prover.feed.offer(application);
+                            }
+                        }
+                        () = tokio::time::sleep(at_most) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn waits_for_predecessor(&self) -> bool {
+        matches!(&self.entry.decision, Decision::Wait(wait) if matches!(wait.on, WaitingFor::Predecessor { .. }))
+    }
+
+    /// Looks, decides, stores, and does what is due.
+    async fn step(&mut self, known: &Known) -> Next {
+        let application = if let Known::Seen(application) = known { Some(application.as_ref()) } else { None };
+        let now = Timestamp::now();
+        let mut observed = self.observe(application);
+        let progress = remember(&self.wanted, &observed, now);
+        if progress.operation_finished_seen_at.is_some()
+            && progress.operation_finished_seen_at != self.entry.progress.operation_finished_seen_at
+            && self.look.forget()
+        {
+            // What was read before the operation was seen finished does not count.
+            self.entry.progress = progress;
+            return Next::Again;
+        }
+        observed.progress.clone_from(&progress);
+        let decision = decide(&self.wanted, &observed, now);
+        self.entry.progress = progress;
+        self.note(application, &decision, now);
+        self.prover.metrics.decided(&decision);
+        match decision {
+            Decision::Wait(wait) => {
+                let until = wait.until.duration_since(now);
+                let until = Duration::try_from(until).unwrap_or(Duration::ZERO) + Duration::from_millis(1);
+                let next = self.act(application, &wait.on).await;
+                self.prover.recorder.put(self.entry.clone());
+                match next {
+                    Next::Wait(at_most) => Next::Wait(at_most.min(until)),
+                    other => other,
+                }
+            }
+            Decision::Proven(_) | Decision::Failed(_) => {
+                if self.mode == Mode::Run {
+                    self.prover.recorder.commit(self.entry.clone()).await;
+                }
+                Next::End
+            }
+        }
+    }
+
+    fn observe(&self, application: Option<&Application>) -> Observed {
+        Observed {
+            predecessors: self.prover.predecessors(&self.wanted),
+            deadline: self.prover.deadline,
+            progress: self.entry.progress.clone(),
+            application: application.map(|application| self.look.state(application, &self.wanted)),
+        }
+    }
+
+    /// Keeps the answer, and since when it is the answer.
+    fn note(&mut self, application: Option<&Application>, decision: &Decision, now: Timestamp) {
+        let same = match (&self.entry.decision, decision) {
+            (Decision::Wait(before), Decision::Wait(after)) => before.on == after.on,
+            (before, after) => before == after,
+        };
+        if !same {
+            self.entry.since = now;
+        }
+        self.entry.decision = decision.clone();
+        let finished = self.entry.progress.operation_finished_seen_at.is_some();
+        if finished && application.is_some_and(|application| application.health == Health::Healthy) {
+            self.entry.healthy.get_or_insert(now);
+        }
+    }
+
+    /// Does what is due, once.
+    async fn act(&mut self, application: Option<&Application>, on: &WaitingFor) -> Next {
+        let Some(application) = application else { return self.idle(AGAIN) };
+        match on.act() {
+            Some(Act::RequestSync { .. } | Act::TerminateForeign) if self.mode == Mode::Look => Next::End,
+            Some(Act::RequestSync { attempt }) => self.request_sync(attempt).await,
+            Some(Act::TerminateForeign) => {
+                if self.prover.feed.argocd().terminate(&self.wanted.application).await.is_err() {
+                    return Next::Wait(SOON);
+                }
+                self.entry.progress.terminated_at = Some(Timestamp::now());
+                Next::Again
+            }
+            Some(Act::RequestRefresh) => self.request_refresh(on),
+            Some(Act::ReadTree) => {
+                let elsewhere = self.prover.ancestors(&self.wanted);
+                let objects = Look::objects(&self.wanted);
+                match self.prover.feed.argocd().read_tree(application, &objects, &elsewhere).await {
+                    Ok(tree) => {
+                        self.look.keep_tree(tree);
+                        Next::Again
+                    }
+                    Err(_) => Next::Wait(SOON),
+                }
+            }
+            Some(Act::ReadRepository) => self.read_repository(application).await,
+            None => match on {
+                WaitingFor::SyncStart { attempt, .. } if self.unsure => self.ask_again(*attempt).await,
+                WaitingFor::Generation { .. }
+                | WaitingFor::Image { .. }
+                | WaitingFor::Object { .. }
+                | WaitingFor::Settling { .. }
+                | WaitingFor::Rule { .. } => {
+                    // Argo CD does not tell when these change.
+                    self.look.forget_tree();
+                    self.idle(POLL)
+                }
+                WaitingFor::Refresh { .. } => Next::Wait(AGAIN),
+                _ => self.idle(AGAIN),
+            },
+        }
+    }
+
+    /// Waiting is all that is left; who only looks has seen enough.
+    fn idle(&self, at_most: Duration) -> Next {
+        if self.mode == Mode::Look { Next::End } else { Next::Wait(at_most) }
+    }
+
+    fn request_refresh(&mut self, on: &WaitingFor) -> Next {
+        if self.look.is_asking() {
+            return Next::Wait(AGAIN);
+        }
+        let due = matches!(on, WaitingFor::Refresh { .. });
+        if !due && self.mode == Mode::Look {
+            return Next::End;
+        }
+        if !due && self.asked_again.elapsed() < AGAIN {
+            return Next::Wait(AGAIN.saturating_sub(self.asked_again.elapsed()));
+        }
+        self.asked_again = tokio::time::Instant::now();
+        let (argocd, id) = (self.prover.feed.argocd().clone(), self.wanted.application.clone());
+        self.look.ask(async move { argocd.refresh(&id).await });
+        Next::Again
+    }
+
+    async fn request_sync(&mut self, attempt: u32) -> Next {
+        let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
+        let at = Timestamp::now();
+        self.look = Look::default();
+        self.entry.healthy = None;
+        self.entry.progress.sync_requested = Some(SyncRequested { attempt, at });
+        self.entry.progress.falls = 0;
+        self.entry.progress.healthy_since = None;
+        self.entry.asked.push(Asked { attempt, at });
+        self.prover.metrics.sync_requested();
+        self.send(&nonce).await
+    }
+
+    async fn send(&mut self, nonce: &Nonce) -> Next {
+        self.asked_again = tokio::time::Instant::now();
+        match self.prover.feed.argocd().sync(&self.wanted.application, nonce).await {
+            Ok(()) => {
+                self.unsure = false;
+                self.entry.progress.refused = None;
+                Next::Wait(AGAIN)
+            }
+            Err(error) => {
+                self.unsure = true;
+                self.entry.progress.refused = (!error.is_transient()).then(|| error.to_string());
+                Next::Wait(SOON)
+            }
+        }
+    }
+
+    /// A request that nobody shows: read without the feed, and if it really is not there, sent again under its nonce.
+    async fn ask_again(&mut self, attempt: u32) -> Next {
+        if self.asked_again.elapsed() < SOON * 2 {
+            return Next::Wait(SOON);
+        }
+        self.asked_again = tokio::time::Instant::now();
+        let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
+        match self.prover.feed.argocd().get(&self.wanted.application).await {
+            Ok(Some(application)) => {
+                let shown =
+                    application.operation.as_ref().and_then(|operation| operation.nonce.as_ref()) == Some(&nonce);
+                let busy = application.in_flight;
+                self.prover.feed.offer(application);
+                if shown || busy { Next::Wait(SOON) } else { self.send(&nonce).await }
+            }
+            _ => Next::Wait(SOON),
+        }
+    }
+
+    async fn read_repository(&mut self, application: &Application) -> Next {
+        let (Content::Git { commit } | Content::Release { commit, .. }) = &self.wanted.content else {
+            return Next::Wait(AGAIN);
+        };
+        let (Some(source), Some(revision)) = (application.sources.first(), application.revisions.first()) else {
+            self.look.keep_git(None, GitContent { contains_commit: false, folder: Folder::Unknown });
+            return Next::Again;
+        };
+        if self.look.git_is_recent(revision) {
+            return self.idle(AGAIN);
+        }
+        let (git, commit, revision, source) =
+            (self.prover.git.clone(), commit.clone(), revision.clone(), source.clone());
+        let asked = revision.clone();
+        let read = tokio::task::spawn_blocking(move || git.content(&source.url, &source.path, &commit, &asked)).await;
+        let content = match read {
+            Ok(Ok(content)) => content,
+            // Known to contain it or not: it could not be read, and that is all that is known.
+            _ => GitContent { contains_commit: true, folder: Folder::Unknown },
+        };
+        self.look.keep_git(Some(revision), content);
+        Next::Again
+    }
+}
+
+impl Look {
+    /// Whether what an Application shows is new enough.
+    fn freshness(&self, application: &Application) -> Freshness {
+        match self.answered() {
+            Some(version) if application.version >= version => Freshness::Answered,
+            Some(_) => Freshness::Asked,
+            None if self.is_asking() => Freshness::Asked,
+            None => Freshness::NotAsked,
+        }
+    }
+}

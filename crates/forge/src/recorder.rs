@@ -1,0 +1,259 @@
+//! Writes what becomes of nodes into the ConfigMaps of the run, one data key per node, coalesced.
+//!
+//! A receipt is written before anybody is told of it: [`Recorder::commit`] returns when it is stored. Several nodes that
+//! end together cost one write. Waits are stored when there is time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::{Decision, PredecessorState, Wanted};
+use forge_core::name::NodeId;
+use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
+use forge_core::run::{Entry, RunPlan, entry_key, entry_piece, record_name, shortened};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+
+use crate::cluster::{Cluster, ClusterError, path};
+
+/// How long what is not urgent may wait.
+const LAZY: Duration = Duration::from_millis(500);
+
+/// The record of a run, as far as nodes go.
+pub(crate) struct Recorder {
+    target: Option<(Cluster, String)>,
+    plan: Arc<RunPlan>,
+    places: BTreeMap<NodeId, usize>,
+    state: Mutex<State>,
+    work: Notify,
+    /// Grows when an entry changes.
+    changed: watch::Sender<u64>,
+    /// The newest change that is stored.
+    stored: watch::Sender<u64>,
+}
+
+struct State {
+    entries: BTreeMap<NodeId, Entry>,
+    dirty: BTreeSet<NodeId>,
+    urgent: bool,
+    version: u64,
+    failing_since: Option<Instant>,
+}
+
+impl Recorder {
+    /// A record that is kept in memory only: for looking without writing.
+    pub(crate) fn in_memory(plan: Arc<RunPlan>) -> Arc<Self> {
+        Arc::new(Self::new(None, plan, BTreeMap::new()))
+    }
+
+    /// The record of a run in the cluster, with what is there already.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn open(cluster: &Cluster, namespace: &str, plan: Arc<RunPlan>) -> Result<Arc<Self>, Failure> {
+        let selector = format!("{MANAGED_BY}=forge,{RUN_LABEL}={}", plan.run);
+        let mut entries = BTreeMap::new();
+        for config_map in cluster.list(&path::config_maps(namespace), &selector).await? {
+            entries.extend(read_entries(&config_map).map_err(|why| Failure::new(Code::RunBroken, why))?);
+        }
+        let recorder = Arc::new(Self::new(Some((cluster.clone(), namespace.to_owned())), plan, entries));
+        let weak = Arc::downgrade(&recorder);
+        tokio::spawn(async move {
+            while let Some(recorder) = weak.upgrade() {
+                recorder.flush_once().await;
+            }
+        });
+        Ok(recorder)
+    }
+
+    fn new(target: Option<(Cluster, String)>, plan: Arc<RunPlan>, entries: BTreeMap<NodeId, Entry>) -> Self {
+        let places = plan.nodes().enumerate().map(|(place, node)| (node.id.clone(), place)).collect();
+        let state = State { entries, dirty: BTreeSet::new(), urgent: false, version: 0, failing_since: None };
+        Self {
+            target,
+            plan,
+            places,
+            state: Mutex::new(state),
+            work: Notify::new(),
+            changed: watch::Sender::new(0),
+            stored: watch::Sender::new(0),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is known of a node.
+    pub(crate) fn entry(&self, node: &NodeId) -> Option<Entry> {
+        self.lock().entries.get(node).cloned()
+    }
+
+    /// Everything that is known.
+    pub(crate) fn entries(&self) -> BTreeMap<NodeId, Entry> {
+        self.lock().entries.clone()
+    }
+
+    /// True while nothing could be stored for a while.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.lock().failing_since.is_some_and(|since| since.elapsed() > Duration::from_secs(60))
+    }
+
+    /// Tells of changes of any node.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Takes what is known now; stored when there is time. What ended does not change any more.
+    pub(crate) fn put(&self, entry: Entry) -> u64 {
+        let mut state = self.lock();
+        if state.entries.get(&entry.node).is_some_and(Entry::is_final) {
+            return state.version;
+        }
+        state.version += 1;
+        let version = state.version;
+        state.dirty.insert(entry.node.clone());
+        state.entries.insert(entry.node.clone(), entry);
+        drop(state);
+        self.changed.send_replace(version);
+        self.work.notify_one();
+        version
+    }
+
+    /// Takes what is known now, and returns when it is stored.
+    pub(crate) async fn commit(&self, entry: Entry) {
+        let version = self.put(entry);
+        if self.target.is_none() {
+            return;
+        }
+        self.lock().urgent = true;
+        self.work.notify_one();
+        let mut stored = self.stored.subscribe();
+        // It cannot be closed: we hold it.
+        let _ = stored.wait_for(|at| *at >= version).await;
+    }
+
+    /// How far the predecessors of a node are.
+    pub(crate) fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
+        let state = self.lock();
+        let of = |node: &NodeId| match state.entries.get(node).map(|entry| &entry.decision) {
+            Some(Decision::Proven(_)) => PredecessorState::Proven,
+            Some(Decision::Failed(_)) => PredecessorState::Failed,
+            Some(Decision::Wait(_)) | None => PredecessorState::Waiting,
+        };
+        wanted.predecessors.iter().map(|node| (node.clone(), of(node))).collect()
+    }
+
+    async fn flush_once(&self) {
+        let idle = self.lock().dirty.is_empty();
+        if idle && tokio::time::timeout(Duration::from_secs(5), self.work.notified()).await.is_err() {
+            return;
+        }
+        let lazy = tokio::time::Instant::now() + LAZY;
+        while !self.lock().urgent {
+            if tokio::time::timeout_at(lazy, self.work.notified()).await.is_err() {
+                break;
+            }
+        }
+        let (version, dirty) = {
+            let mut state = self.lock();
+            state.urgent = false;
+            (state.version, std::mem::take(&mut state.dirty))
+        };
+        if dirty.is_empty() {
+            return;
+        }
+        match self.write(&dirty).await {
+            Ok(()) => {
+                self.lock().failing_since = None;
+                self.stored.send_if_modified(|at| {
+                    let newer = version > *at;
+                    *at = version.max(*at);
+                    newer
+                });
+            }
+            Err(_) => {
+                self.keep(dirty);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                self.work.notify_one();
+            }
+        }
+    }
+
+    /// What could not be stored is stored next.
+    fn keep(&self, dirty: BTreeSet<NodeId>) {
+        let mut state = self.lock();
+        state.dirty.extend(dirty);
+        state.urgent = true;
+        state.failing_since.get_or_insert_with(Instant::now);
+    }
+
+    async fn write(&self, dirty: &BTreeSet<NodeId>) -> Result<(), ClusterError> {
+        let Some((cluster, namespace)) = &self.target else { return Ok(()) };
+        let mut pieces: BTreeMap<usize, BTreeMap<String, String>> = BTreeMap::new();
+        {
+            let state = self.lock();
+            for node in dirty {
+                if let (Some(place), Some(entry)) = (self.places.get(node), state.entries.get(node)) {
+                    pieces.entry(entry_piece(*place)).or_default().insert(entry_key(node), shortened(entry));
+                }
+            }
+        }
+        for (piece, data) in pieces {
+            let name = record_name(&self.plan.run, piece);
+            write_piece(cluster, namespace, &self.plan, &name, &json!(data)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes data keys of a ConfigMap of the run, which is made where it is not there.
+pub(crate) async fn write_piece(
+    cluster: &Cluster,
+    namespace: &str,
+    plan: &RunPlan,
+    name: &str,
+    data: &Value,
+) -> Result<(), ClusterError> {
+    let collection = path::config_maps(namespace);
+    let object = path::object(&collection, name);
+    // Made first by whoever comes first; then patched, key by key.
+    for _ in 0..3 {
+        match cluster.merge(&object, &json!({"data": data})).await {
+            Err(error) if error.is_missing() => {}
+            other => return other.map(|_| ()),
+        }
+        let made = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: plan.environment, RUN_LABEL: plan.run},
+            },
+            "data": data,
+        });
+        match cluster.create(&collection, &made).await {
+            Err(error) if error.is_conflict() => {}
+            other => return other.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// The entries that a ConfigMap of a run holds; none for those of the plan and the header.
+pub(crate) fn read_entries(config_map: &Value) -> Result<Vec<(NodeId, Entry)>, String> {
+    let name = config_map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    if !name.starts_with("forge-run-") {
+        return Ok(Vec::new());
+    }
+    let data = config_map.get("data").and_then(Value::as_object).into_iter().flatten();
+    let entries = data.filter(|(key, _)| *key != forge_core::run::HEADER_KEY).map(|(key, text)| {
+        let entry: Entry = serde_json::from_str(text.as_str().unwrap_or_default())
+            .map_err(|error| format!("`{key}` of ConfigMap `{name}` cannot be read: {error}"))?;
+        Ok((entry.node.clone(), entry))
+    });
+    entries.collect()
+}

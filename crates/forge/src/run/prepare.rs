@@ -1,0 +1,216 @@
+//! What happens before a run: where it takes place, what exactly every node must become, and what is proven already.
+//! Reads only, up to the moment at which the Lease is taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::digest::CommitId;
+use forge_core::failure::Failure;
+use forge_core::gate::{Content, Decision};
+use forge_core::graph::{Graph, NodeIx};
+use forge_core::name::{ApplicationId, NodeId};
+use forge_core::plan::Plan;
+use forge_core::render::{self, PLUGIN, Places};
+use forge_core::run::{RunPlan, Runner};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Place, job, lease};
+use crate::argocd::{self, Application, ArgoCd, Feed};
+use crate::cluster::{Cluster, path};
+use crate::git_reader::GitReader;
+use crate::metrics::Metrics;
+use crate::prove::{Mode, Prover};
+use crate::recorder::Recorder;
+
+/// Comparisons that are asked for at once.
+const AT_ONCE: usize = 12;
+/// How long all of the looking may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What a run is made from.
+pub(crate) struct Made<'m> {
+    pub(crate) plan: &'m Plan,
+    pub(crate) graph: &'m Graph,
+    pub(crate) nodes: &'m [NodeIx],
+    pub(crate) commit: CommitId,
+    /// The GitOps repository, as Applications name it.
+    pub(crate) repository: Option<String>,
+    pub(crate) runner: Runner,
+}
+
+/// Where runs take place, as bootstrap left it.
+///
+/// # Errors
+/// When the cluster is not prepared.
+pub(crate) async fn place(cluster: &Cluster, workflows: &str, argocd: &str) -> Result<Place, Failure> {
+    let missing = |what: String| {
+        Failure::new(Code::NotBootstrapped, what).hint("`forge bootstrap` prepares a cluster for runs, once")
+    };
+    let name = format!("{PLUGIN}-executor-plugin");
+    let plugin = cluster.get(&path::object(&path::config_maps(workflows), &name)).await?;
+    let plugin = plugin.ok_or_else(|| missing(format!("there is no ConfigMap `{name}` in namespace `{workflows}`")))?;
+    let image = plugin.pointer("/metadata/annotations/forge.projectcatalyst.io~1image").and_then(Value::as_str);
+    let image = image.ok_or_else(|| missing(format!("ConfigMap `{name}` names no image")))?.to_owned();
+    let places = Places { workflows: workflows.to_owned(), argocd: argocd.to_owned(), image };
+    Ok(Place { cluster: cluster.clone(), places })
+}
+
+/// What looking came to.
+pub(crate) struct Looked {
+    /// The run as it would be, under the plan's own name.
+    pub(crate) run: RunPlan,
+    /// The last answer of the gate about each node, as if its predecessors were proven.
+    pub(crate) decisions: BTreeMap<NodeId, Decision>,
+    /// Something of an earlier run is left that only a run removes.
+    pub(crate) window_left: bool,
+}
+
+impl Looked {
+    /// Nodes that are proven, and all that they wait for too.
+    pub(crate) fn passed(&self) -> BTreeSet<NodeId> {
+        let mut passed: BTreeSet<NodeId> = BTreeSet::new();
+        for wanted in self.run.wanted() {
+            let proven = matches!(self.decisions.get(&wanted.node), Some(Decision::Proven(_)));
+            if proven && wanted.predecessors.iter().all(|node| passed.contains(node)) {
+                passed.insert(wanted.node);
+            }
+        }
+        passed
+    }
+
+    /// Nothing has to be done at all.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.window_left && self.passed().len() == self.run.len()
+    }
+}
+
+/// Resolves what every node must become and looks at what is there. Writes nothing; Argo CD is asked to compare.
+///
+/// # Errors
+/// When Argo CD does not answer.
+pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>) -> Result<Looked, Failure> {
+    let feed = Feed::start(argocd.clone());
+    let first = argocd.list().await.map_err(|error| argocd::failure(&error))?;
+    let known: BTreeMap<ApplicationId, Application> = first.into_iter().map(|app| (app.id.clone(), app)).collect();
+    let contents = contents(argocd, made, &known).await;
+    let name = made.plan.run().parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
+    let default = Content::Git { commit: made.commit.clone() };
+    let content = |node: &NodeId| contents.get(node).cloned().unwrap_or_else(|| default.clone());
+    let mut run = RunPlan::new(name, made.plan, made.graph, made.nodes, content);
+    run.commit = Some(made.commit.clone());
+    run.repository.clone_from(&made.repository);
+    run.runner = made.runner;
+    let run = Arc::new(run);
+    let decisions = decisions(&run, feed).await?;
+    let window_left = window_left(place, &run).await?;
+    let run = Arc::unwrap_or_clone(run);
+    Ok(Looked { run, decisions, window_left })
+}
+
+/// What each node must show: the folder at the run's commit where it comes from the GitOps repository, else exactly the
+/// revisions that Argo CD resolves now.
+async fn contents(
+    argocd: &ArgoCd,
+    made: &Made<'_>,
+    known: &BTreeMap<ApplicationId, Application>,
+) -> BTreeMap<NodeId, Content> {
+    let git = Content::Git { commit: made.commit.clone() };
+    let mut contents = BTreeMap::new();
+    let mut elsewhere = Vec::new();
+    for node in &made.plan.nodes {
+        let application = node.application.id().and_then(|id| known.get(&id));
+        match (&node.release, application) {
+            (Some(release), _) => {
+                let (commit, digest) = (made.commit.clone(), release.digest.clone());
+                contents.insert(node.id.clone(), Content::Release { commit, digest, output: None });
+            }
+            (None, Some(application)) if !is_ours(application, made.repository.as_deref()) => {
+                elsewhere.push((node.id.clone(), application.id.clone(), application.revisions.clone()));
+            }
+            _ => {
+                contents.insert(node.id.clone(), git.clone());
+            }
+        }
+    }
+    let resolved = futures::stream::iter(elsewhere).map(|(node, id, before)| async move {
+        let revisions = argocd.refresh(&id).await.map_or(before, |application| application.revisions);
+        (node, Content::Revisions { revisions })
+    });
+    let resolved: Vec<(NodeId, Content)> = resolved.buffer_unordered(AT_ONCE).collect().await;
+    contents.extend(resolved);
+    contents
+}
+
+/// One folder of the GitOps repository.
+fn is_ours(application: &Application, repository: Option<&str>) -> bool {
+    match (application.sources.as_slice(), repository) {
+        ([source], Some(repository)) => !source.chart && same_repository(&source.url, repository),
+        _ => false,
+    }
+}
+
+/// Two ways to write one address.
+fn same_repository(a: &str, b: &str) -> bool {
+    let plain = |url: &str| url.trim_end_matches('/').trim_end_matches(".git").to_ascii_lowercase();
+    plain(a) == plain(b)
+}
+
+async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeId, Decision>, Failure> {
+    let recorder = Recorder::in_memory(run.clone());
+    let git = Arc::new(GitReader::new(std::env::temp_dir().join(format!("forge-git-{}", std::process::id()))));
+    let deadline = run.deadline(Timestamp::now());
+    // As if predecessors were proven: everything is read afresh anyway, and what follows from what is worked out after.
+    let mut alone = run.as_ref().clone();
+    alone.tasks.iter_mut().for_each(|task| task.before.clear());
+    let prover = Prover::new(&alone, deadline, feed, recorder, git, Arc::new(Metrics::default()));
+    let nodes: Vec<NodeId> = prover.nodes().cloned().collect();
+    let look = futures::stream::iter(nodes).map(|node| {
+        let prover = &prover;
+        async move { (node.clone(), prover.prove(&node, Mode::Look).await) }
+    });
+    let looked = tokio::time::timeout(PATIENCE, look.buffer_unordered(AT_ONCE).collect::<Vec<_>>()).await;
+    let looked = looked.map_err(|_| {
+        Failure::new(
+            Code::ArgoUnreachable,
+            format!("Argo CD did not compare everything within {} s", PATIENCE.as_secs()),
+        )
+        .hint("is the application controller well? `kubectl -n argocd get pods`")
+    })?;
+    Ok(looked.into_iter().filter_map(|(node, decision)| Some((node, decision?))).collect())
+}
+
+async fn window_left(place: &Place, run: &RunPlan) -> Result<bool, Failure> {
+    let path = path::object(&path::argo(&place.places.argocd, "appprojects"), run.environment.as_str());
+    let project = place.cluster.get(&path).await?;
+    let list = project.as_ref().and_then(|project| project.pointer("/spec/syncWindows")).and_then(Value::as_array);
+    let held = list.and_then(|list| render::window_names(list)).map(|(_, names)| names).unwrap_or_default();
+    Ok(run.nodes().any(|node| held.contains(node.application.name())))
+}
+
+/// Takes the Lease, stores the plan under the run's own name, and starts the Job unless it is to be conducted here.
+///
+/// # Errors
+/// When another run is in progress, or something may not be written.
+pub(crate) async fn start(place: &Place, looked: Looked, here: bool) -> Result<RunPlan, Failure> {
+    let passed = looked.passed();
+    let mut run = looked.run;
+    let name = lease::acquire(place, &run.environment, run.run.as_str()).await?;
+    run.run = name;
+    run.passed = passed;
+    render::workflow(&run, &place.places, 0).map_err(|error| Failure::new(Code::WorkflowTooLarge, error))?;
+    for config_map in render::plan_config_maps(&run, &place.places) {
+        match place.cluster.create(&place.config_maps(), &config_map).await {
+            Err(error) if !error.is_conflict() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    if !here {
+        let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
+        place.cluster.create(&jobs, &job::job(&run, &place.places)).await?;
+    }
+    Ok(run)
+}

@@ -1,0 +1,206 @@
+//! The window: the deny sync window in the environment's AppProject that holds exactly the nodes that are not proven
+//! (SPEC.md section 4). The list is atomic, so it is written by compare-and-swap, and only `spec.syncWindows` is named.
+//!
+//! A deny window wedges an automated operation that is in flight, so a node enters only while its Application has none:
+//! an automated one is asked to end first, and after entering it is looked at once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::name::NodeId;
+use forge_core::render::{window_names, windows};
+use forge_core::run::RunPlan;
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::argocd::{Application, ArgoCd};
+use crate::cluster::{ClusterError, path};
+
+/// How long the run waits for automated operations to end before it goes on without holding their Applications.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The window of a run.
+pub(super) struct Window {
+    place: Place,
+    project: String,
+    run: String,
+    /// Nodes that it may hold, with the names of their Applications.
+    held: BTreeMap<NodeId, String>,
+}
+
+/// What entering came to.
+pub(super) struct Entered {
+    pub(super) window: Window,
+    /// Nodes that are not held, and why.
+    pub(super) not_held: BTreeMap<NodeId, String>,
+}
+
+impl Window {
+    /// Puts these nodes into the window, each at a moment at which nothing automated is in flight.
+    ///
+    /// # Errors
+    /// When the AppProject may not be written, or somebody else takes the window away.
+    pub(super) async fn enter(
+        place: &Place,
+        argocd: &ArgoCd,
+        plan: &RunPlan,
+        nodes: &BTreeSet<NodeId>,
+    ) -> Result<Entered, Failure> {
+        let mut not_held = BTreeMap::new();
+        let applications = applications(place).await?;
+        let project = plan.environment.to_string();
+        let mut held = BTreeMap::new();
+        for node in plan.nodes().filter(|node| nodes.contains(&node.id)) {
+            let name = node.application.name().to_owned();
+            match applications.get(&name) {
+                _ if node.application.namespace.as_str() != place.places.argocd => {
+                    not_held.insert(node.id.clone(), "its Application lives in another namespace".to_owned());
+                }
+                Some(application) if application.project != project => {
+                    let why = format!("AppProject `{}` was not handed over", application.project);
+                    not_held.insert(node.id.clone(), why);
+                }
+                _ => {
+                    held.insert(node.id.clone(), name);
+                }
+            }
+        }
+        let window = Self { place: place.clone(), project, run: plan.run.to_string(), held };
+        if window.read().await?.is_none() {
+            for node in window.held.keys() {
+                not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
+            }
+            return Ok(Entered { window: Self { held: BTreeMap::new(), ..window }, not_held });
+        }
+        window.enter_all(argocd, &mut not_held).await?;
+        window.survives(argocd).await?;
+        Ok(Entered { window, not_held })
+    }
+
+    async fn enter_all(&self, argocd: &ArgoCd, not_held: &mut BTreeMap<NodeId, String>) -> Result<(), Failure> {
+        let give_up = tokio::time::Instant::now() + PATIENCE;
+        let all: BTreeSet<String> = self.held.values().cloned().collect();
+        let mut asked: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let busy = busy(&self.place, &all).await?;
+            let inside: BTreeSet<String> = all.difference(&busy).cloned().collect();
+            self.write(&inside).await?;
+            // One may have begun between reading and entering; it must not stay inside.
+            let caught: BTreeSet<String> = self::busy(&self.place, &inside).await?;
+            if !caught.is_empty() {
+                let free: BTreeSet<String> = inside.difference(&caught).cloned().collect();
+                self.write(&free).await?;
+            }
+            let open: BTreeSet<String> = busy.union(&caught).cloned().collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= give_up {
+                for (node, _) in self.held.iter().filter(|(_, name)| open.contains(*name)) {
+                    not_held.insert(node.clone(), "an automated operation of Argo CD did not end".to_owned());
+                }
+                return Ok(());
+            }
+            for name in open.iter().filter(|name| asked.insert((*name).clone())) {
+                if let Ok(id) = format!("{}/{name}", self.place.places.argocd).parse() {
+                    // Refused where it ended meanwhile; the next look tells.
+                    let _ = argocd.terminate(&id).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if asked.len() > all.len() * 2 {
+                asked.clear();
+            }
+        }
+    }
+
+    /// An AppProject that a GitOps Application owns must let the window be: that Application is asked to compare once.
+    async fn survives(&self, argocd: &ArgoCd) -> Result<(), Failure> {
+        let Some(project) = self.read().await? else { return Ok(()) };
+        let Some(owner) = owner(&project) else { return Ok(()) };
+        let Ok(id) = format!("{}/{owner}", self.place.places.argocd).parse() else { return Ok(()) };
+        if argocd.refresh(&id).await.is_err() {
+            return Ok(());
+        }
+        // A self-heal follows a comparison within a moment.
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let ours = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
+            if !self.held.is_empty() && ours.is_none_or(|(run, _)| run != self.run) {
+                let message = format!("Application `{owner}` takes the window of AppProject `{}` away", self.project);
+                return Err(Failure::new(Code::WindowContested, message)
+                    .hint("let it ignore /spec/syncWindows (ignoreDifferences, RespectIgnoreDifferences=true)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the window hold exactly these nodes. Gives the nodes that left it just now.
+    ///
+    /// # Errors
+    /// When the AppProject cannot be written.
+    pub(super) async fn hold(&self, nodes: &BTreeSet<NodeId>) -> Result<Vec<NodeId>, ClusterError> {
+        let names: BTreeSet<String> =
+            self.held.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, name)| name.clone()).collect();
+        let before = self.write(&names).await?;
+        let left = self.held.iter().filter(|(_, name)| before.contains(*name) && !names.contains(*name));
+        Ok(left.map(|(node, _)| node.clone()).collect())
+    }
+
+    async fn read(&self) -> Result<Option<Value>, ClusterError> {
+        let path = path::object(&path::argo(&self.place.places.argocd, "appprojects"), &self.project);
+        self.place.cluster.get(&path).await
+    }
+
+    /// Writes the list, if it is not right. Gives what our window held before.
+    async fn write(&self, names: &BTreeSet<String>) -> Result<BTreeSet<String>, ClusterError> {
+        let path = path::object(&path::argo(&self.place.places.argocd, "appprojects"), &self.project);
+        loop {
+            let Some(project) = self.read().await? else { return Ok(BTreeSet::new()) };
+            let now = current(&project);
+            let before = window_names(&now).map(|(_, names)| names).unwrap_or_default();
+            let wanted = windows(&now, &self.run, names);
+            if wanted == now {
+                return Ok(before);
+            }
+            let version = project.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+            let list = if wanted.is_empty() { Value::Null } else { json!(wanted) };
+            let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"syncWindows": list}});
+            match self.place.cluster.merge(&path, &patch).await {
+                Ok(_) => return Ok(before),
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn current(project: &Value) -> Vec<Value> {
+    project.pointer("/spec/syncWindows").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The Application that manages an object, by Argo CD's tracking.
+fn owner(object: &Value) -> Option<String> {
+    let metadata = object.get("metadata")?;
+    let tracked = metadata.pointer("/annotations/argocd.argoproj.io~1tracking-id").and_then(Value::as_str);
+    let label = metadata.pointer("/labels/argocd.argoproj.io~1instance").and_then(Value::as_str);
+    tracked.and_then(|id| id.split(':').next()).or(label).map(str::to_owned)
+}
+
+/// All Applications of Argo CD's namespace by name.
+pub(super) async fn applications(place: &Place) -> Result<BTreeMap<String, Application>, ClusterError> {
+    let all = place.cluster.list(&path::argo(&place.places.argocd, "applications"), "").await?;
+    let read = all.iter().filter_map(Application::read);
+    Ok(read.map(|application| (application.id.name().to_owned(), application)).collect())
+}
+
+/// Those of these that have an automated operation in flight.
+async fn busy(place: &Place, names: &BTreeSet<String>) -> Result<BTreeSet<String>, ClusterError> {
+    let all = applications(place).await?;
+    let busy = all
+        .iter()
+        .filter(|(name, application)| names.contains(*name) && application.in_flight && application.automated);
+    Ok(busy.map(|(name, _)| name.clone()).collect())
+}

@@ -1,0 +1,90 @@
+//! What runs inside the cluster beside the Job: the executor plugin of Argo Workflows, and a node in a pod of its own.
+//! Both take nodes to their proofs with the same code (SPEC.md section 6).
+
+mod node;
+mod plugin;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::RunId;
+use forge_core::run::{HEADER_KEY, Header, RunPlan, plan_name, read_plan, record_name};
+use serde_json::Value;
+
+use crate::argocd::{ArgoCd, Feed};
+use crate::cluster::{Cluster, path};
+use crate::git_reader::GitReader;
+use crate::metrics::Metrics;
+use crate::prove::Prover;
+use crate::recorder::Recorder;
+
+pub(crate) use node::node;
+pub(crate) use plugin::{Listen, plugin};
+
+/// A run that this process works for.
+struct Open {
+    prover: Prover,
+    recorder: Arc<Recorder>,
+}
+
+/// The plan of a run, from its ConfigMaps.
+///
+/// # Errors
+/// When a piece is missing or broken.
+pub(crate) async fn plan(cluster: &Cluster, namespace: &str, run: &RunId) -> Result<RunPlan, Failure> {
+    let broken =
+        |why: String| Failure::new(Code::RunBroken, why).hint("start another run; proven nodes pass without a sync");
+    let piece = |n: usize| path::object(&path::config_maps(namespace), &plan_name(run, n));
+    let missing = |n: usize| broken(format!("ConfigMap `{}` is missing in `{namespace}`", plan_name(run, n)));
+    let first = cluster.get(&piece(0)).await?.ok_or_else(|| missing(0))?;
+    let count = first.pointer("/metadata/annotations/forge.projectcatalyst.io~1pieces").and_then(Value::as_str);
+    let count: usize = count.and_then(|count| count.parse().ok()).unwrap_or(1).min(200);
+    let mut pieces = vec![first];
+    for n in 1..count {
+        pieces.push(cluster.get(&piece(n)).await?.ok_or_else(|| missing(n))?);
+    }
+    let plan = read_plan(&pieces).map_err(broken)?;
+    if plan.run != *run {
+        return Err(broken(format!("the plan of `{run}` says that it is of `{}`", plan.run)));
+    }
+    Ok(plan)
+}
+
+/// The header of a run; nothing before the Job has begun.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn header(cluster: &Cluster, namespace: &str, run: &RunId) -> Result<Option<Header>, Failure> {
+    let name = record_name(run, 0);
+    let Some(found) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await? else { return Ok(None) };
+    let text = found.get("data").and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str).unwrap_or_default();
+    let header = serde_json::from_str(text)
+        .map_err(|error| Failure::new(Code::RunBroken, format!("ConfigMap `{name}` cannot be read: {error}")))?;
+    Ok(Some(header))
+}
+
+impl Open {
+    async fn new(
+        cluster: &Cluster,
+        namespace: &str,
+        run: &RunId,
+        feed: Arc<Feed>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Failure> {
+        let plan = Arc::new(plan(cluster, namespace, run).await?);
+        let Some(header) = header(cluster, namespace, run).await? else {
+            return Err(Failure::new(Code::RunBroken, format!("run `{run}` has no header yet")));
+        };
+        let recorder = Recorder::open(cluster, namespace, plan.clone()).await?;
+        let git = Arc::new(GitReader::new(std::env::temp_dir().join("forge-git")));
+        let prover = Prover::new(&plan, header.deadline, feed, recorder.clone(), git, metrics);
+        Ok(Self { prover, recorder })
+    }
+}
+
+/// Argo CD as a process in the cluster reaches it.
+fn argocd(address: &str, token_file: &Path) -> Result<Arc<Feed>, Failure> {
+    Ok(Feed::start(ArgoCd::mounted(address, token_file)?))
+}

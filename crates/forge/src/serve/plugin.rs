@@ -1,0 +1,208 @@
+//! `forge serve plugin`: the executor plugin of Argo Workflows, one sidecar in the workflow's single agent pod.
+//!
+//! The agent posts a template and waits. A request is held until its node ends, but never longer than the agent waits;
+//! then the agent is told to ask again. Every node has one task here, however often it is asked for: after a restart of
+//! agent, plugin or controller the same question finds the same answer. It never reports Running: such a node would
+//! escape every deadline.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::{Decision, RunId};
+use forge_core::name::{NodeId, clip};
+use forge_core::render::PLUGIN;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, watch};
+
+use super::Open;
+use crate::argocd::Feed;
+use crate::cluster::Cluster;
+use crate::metrics::Metrics;
+use crate::prove::Mode;
+
+/// How long a request is held. The agent gives up after 30 s.
+const HOLD: Duration = Duration::from_secs(20);
+/// When the agent asks again after that.
+const REQUEUE: &str = "50ms";
+/// Longest request that is read.
+const LONGEST: usize = 1 << 20;
+
+/// Where and for whom.
+pub(crate) struct Listen {
+    /// The address.
+    pub(crate) address: SocketAddr,
+    /// The file with the agent's token; without one every request is refused.
+    pub(crate) agent_token: PathBuf,
+}
+
+struct Plugin {
+    cluster: Cluster,
+    namespace: String,
+    feed: Arc<Feed>,
+    metrics: Arc<Metrics>,
+    token: String,
+    runs: Mutex<BTreeMap<RunId, Arc<OnceCell<Arc<Open>>>>>,
+    nodes: Mutex<BTreeMap<(RunId, NodeId), watch::Receiver<Option<Decision>>>>,
+    beat: Mutex<Instant>,
+}
+
+/// Serves until it is told to stop.
+pub(crate) async fn plugin(
+    cluster: Cluster,
+    namespace: String,
+    address: &str,
+    token_file: &Path,
+    listen: &Listen,
+) -> Result<(), Failure> {
+    let token = std::fs::read_to_string(&listen.agent_token).map_err(|error| {
+        Failure::new(Code::NotBootstrapped, format!("failed to read `{}`: {error}", listen.agent_token.display()))
+            .hint("the agent pod of Argo Workflows mounts it; `forge bootstrap` sets the plugin up")
+    })?;
+    let plugin = Arc::new(Plugin {
+        cluster,
+        namespace,
+        feed: super::argocd(address, token_file)?,
+        metrics: Arc::default(),
+        token: token.trim().to_owned(),
+        runs: Mutex::default(),
+        nodes: Mutex::default(),
+        beat: Mutex::new(Instant::now()),
+    });
+    let beating = plugin.clone();
+    tokio::spawn(async move {
+        loop {
+            *lock(&beating.beat) = Instant::now();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let router = Router::new()
+        .route("/api/v1/template.execute", post(execute))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(|State(plugin): State<Arc<Plugin>>| async move { plugin.metrics.text() }))
+        .layer(axum::extract::DefaultBodyLimit::max(LONGEST))
+        .with_state(plugin);
+    let failed = |error: std::io::Error| {
+        Failure::new(Code::BadArgument, format!("failed to listen on `{}`: {error}", listen.address))
+    };
+    let listener = tokio::net::TcpListener::bind(listen.address).await.map_err(failed)?;
+    axum::serve(listener, router).with_graceful_shutdown(told_to_stop()).await.map_err(failed)
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            terminate.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Makes no progress: fails, so that Kubernetes starts it again.
+async fn healthz(State(plugin): State<Arc<Plugin>>) -> (StatusCode, &'static str) {
+    if lock(&plugin.beat).elapsed() > Duration::from_secs(20) || !plugin.feed.is_alive() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no progress\n");
+    }
+    let runs: Vec<Arc<OnceCell<Arc<Open>>>> = lock(&plugin.runs).values().cloned().collect();
+    if runs.iter().filter_map(|run| run.get()).any(|open| open.recorder.is_stuck()) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the record cannot be written\n");
+    }
+    (StatusCode::OK, "ok\n")
+}
+
+/// Cannot tell what is true: Argo CD was not read completely lately.
+async fn readyz(State(plugin): State<Arc<Plugin>>) -> (StatusCode, &'static str) {
+    if plugin.feed.is_fresh() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "Argo CD was not read lately\n")
+    }
+}
+
+async fn execute(
+    State(plugin): State<Arc<Plugin>>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> (StatusCode, Json<Value>) {
+    let bearer = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if plugin.token.is_empty() || bearer.strip_prefix("Bearer ") != Some(plugin.token.as_str()) {
+        return (StatusCode::FORBIDDEN, Json(json!({"message": "not the token of this agent"})));
+    }
+    // A template of another plugin is none of our business.
+    let Some(asked) = body.pointer("/template/plugin").and_then(|plugin| plugin.get(PLUGIN)) else {
+        return (StatusCode::OK, Json(json!({})));
+    };
+    let field = |name: &str| asked.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (run, node) = match (field("run").parse::<RunId>(), field("node").parse::<NodeId>()) {
+        (Ok(run), Ok(node)) => (run, node),
+        (Err(error), _) | (_, Err(error)) => return failed(&format!("the template names no run and node: {error}")),
+    };
+    let open = match plugin.open(&run).await {
+        Ok(open) => open,
+        // The agent asks again when it is told that the service is not available.
+        Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"message": error.message}))),
+    };
+    if !open.prover.knows(&node) {
+        return failed(&format!("run `{run}` has no node `{node}`"));
+    }
+    let mut answer = plugin.node(&run, &node, &open);
+    let held = plugin.metrics.hold();
+    let decision = tokio::time::timeout(HOLD, answer.wait_for(Option::is_some)).await;
+    let decision = decision.ok().and_then(Result::ok).and_then(|decision| decision.clone());
+    drop(held);
+    match decision {
+        Some(Decision::Proven(receipt)) => {
+            let message = if receipt.synced { "proven" } else { "proven; nothing had to change" };
+            (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": message}})))
+        }
+        Some(Decision::Failed(failure)) => failed(&failure.why.to_string()),
+        Some(Decision::Wait(_)) | None => (StatusCode::OK, Json(json!({"node": {}, "requeue": REQUEUE}))),
+    }
+}
+
+fn failed(message: &str) -> (StatusCode, Json<Value>) {
+    (StatusCode::OK, Json(json!({"node": {"phase": "Failed", "message": clip(message)}})))
+}
+
+impl Plugin {
+    /// The run, read once.
+    async fn open(&self, run: &RunId) -> Result<Arc<Open>, Failure> {
+        let cell = lock(&self.runs).entry(run.clone()).or_default().clone();
+        let open = cell.get_or_try_init(|| async {
+            Open::new(&self.cluster, &self.namespace, run, self.feed.clone(), self.metrics.clone()).await.map(Arc::new)
+        });
+        open.await.cloned()
+    }
+
+    /// The one task of a node, started by the first who asks.
+    fn node(&self, run: &RunId, node: &NodeId, open: &Arc<Open>) -> watch::Receiver<Option<Decision>> {
+        let mut nodes = lock(&self.nodes);
+        let known = nodes.get(&(run.clone(), node.clone()));
+        // A task that ended without an answer died; its place is taken.
+        if let Some(answer) = known.filter(|answer| answer.borrow().is_some() || answer.has_changed().is_ok()) {
+            return answer.clone();
+        }
+        let (sender, answer) = watch::channel(None);
+        nodes.insert((run.clone(), node.clone()), answer.clone());
+        let (open, node) = (open.clone(), node.clone());
+        tokio::spawn(async move {
+            let decision = open.prover.prove(&node, Mode::Run).await;
+            sender.send_replace(decision);
+        });
+        answer
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
