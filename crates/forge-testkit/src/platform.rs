@@ -164,8 +164,9 @@ impl Environment {
         Recorder::start(&self.platform.sandbox)
     }
 
-    /// What is known from outside of a run that was recorded: see [`order`] for what follows from it. `fresh` if nothing
-    /// was deployed before it.
+    /// What is known from outside of a run that was recorded: see [`order`] for what follows from it. `conditioned` are
+    /// kinds (`plural.group`) that are ready by a condition of their own, as [`crate::twin::conditioned`] lists them; of
+    /// these only the last readiness is known. `fresh` if nothing was deployed before the run.
     pub fn facts(
         &self,
         predecessors: &BTreeMap<String, BTreeSet<String>>,
@@ -174,8 +175,9 @@ impl Environment {
         fresh: bool,
     ) -> Facts {
         let since = recorder.since;
-        let transitions = recorder.stop();
-        order::facts(predecessors, &self.audit(since), &transitions, conditioned, fresh)
+        let transitions = recorder.stop(conditioned);
+        let plurals: Vec<&str> = conditioned.iter().filter_map(|kind| kind.split('.').next()).collect();
+        order::facts(predecessors, &self.audit(since), &transitions, &plurals, fresh)
     }
 }
 

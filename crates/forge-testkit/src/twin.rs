@@ -358,3 +358,13 @@ pub fn nominal_critical_path(options: &Options) -> f64 {
     }
     ends.into_values().fold(0.0, f64::max)
 }
+
+/// The custom resources of the twin that live in namespaces, as `plural.group`: their operators say by a condition when
+/// they are ready.
+pub fn conditioned(options: &Options) -> Vec<String> {
+    let kinds = example::apps().filter_map(|(_, app)| match app.flavour {
+        Flavour::CustomResource(kind) if kind.scope == "Namespaced" => Some(regrouped(&kind.name(), options, app)),
+        _ => None,
+    });
+    kinds.collect()
+}

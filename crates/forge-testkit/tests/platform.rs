@@ -31,9 +31,10 @@ fn row(environment: &Environment) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// Starts a sync as `kubectl` can: by writing the operation into the Application.
+/// Starts a sync as `kubectl` can: by writing the operation into the Application. Options of the Application count only
+/// for syncs through Argo CD's server, so they are repeated.
 fn sync(environment: &Environment, node: &str) {
-    let operation = r#"{"operation":{"initiatedBy":{"username":"test"},"sync":{"prune":true}}}"#;
+    let operation = r#"{"operation":{"initiatedBy":{"username":"test"},"sync":{"prune":true,"syncOptions":["CreateNamespace=true"]}}}"#;
     let name = environment.options().application(node);
     let sandbox = &environment.platform.sandbox;
     sandbox.kubectl(&["patch", "application", &name, "-n", "argocd", "--type=merge", "-p", operation]);

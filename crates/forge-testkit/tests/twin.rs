@@ -140,3 +140,10 @@ fn a_small_graph_has_the_same_shape() {
     let config = documents(&file(&files, "apps/top/configmap.yaml"));
     assert_eq!(config[0]["data"]["text"], "text: with \"quotes\"\n");
 }
+
+#[test]
+fn custom_resources_in_namespaces_are_listed_with_the_group_of_their_environment() {
+    let kinds = twin::conditioned(&options());
+    assert_eq!(kinds.len(), 4);
+    assert!(kinds.contains(&"cephclusters.ceph.dev.example.com".to_owned()), "{kinds:?}");
+}

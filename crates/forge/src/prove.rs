@@ -342,6 +342,10 @@ impl<'p> Way<'p> {
     }
 
     async fn request_sync(&mut self, attempt: u32) -> Next {
+        // Somebody may have stopped the run since this node was asked for: then nothing new starts.
+        if !self.prover.recorder.may_start().await {
+            return Next::Wait(SOON);
+        }
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
         let at = Timestamp::now();
         self.look = Look::default();

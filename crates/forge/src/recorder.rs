@@ -12,7 +12,7 @@ use forge_core::failure::Failure;
 use forge_core::gate::{Decision, PredecessorState, Wanted};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
-use forge_core::run::{Entry, RunPlan, entry_key, entry_piece, record_name, shortened};
+use forge_core::run::{CANCEL_KEY, Entry, HEADER_KEY, Header, RunPlan, entry_key, entry_piece, record_name, shortened};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
@@ -99,6 +99,17 @@ impl Recorder {
     /// True while nothing could be stored for a while.
     pub(crate) fn is_stuck(&self) -> bool {
         self.lock().failing_since.is_some_and(|since| since.elapsed() > Duration::from_secs(60))
+    }
+
+    /// False when somebody stopped the run, or it has ended, or that cannot be read.
+    pub(crate) async fn may_start(&self) -> bool {
+        let Some((cluster, namespace)) = &self.target else { return true };
+        let name = record_name(&self.plan.run, 0);
+        let Ok(Some(found)) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await else { return false };
+        let data = found.get("data");
+        let header = data.and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str);
+        let header: Option<Header> = header.and_then(|text| serde_json::from_str(text).ok());
+        data.and_then(|data| data.get(CANCEL_KEY)).is_none() && header.is_some_and(|header| header.ended.is_none())
     }
 
     /// Tells of changes of any node.

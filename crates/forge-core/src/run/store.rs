@@ -20,6 +20,8 @@ pub const NODES_PER_PIECE: usize = 32;
 pub const MOST_RUNS: usize = 20;
 /// The data key of the header, in piece 0 of the record.
 pub const HEADER_KEY: &str = "run.json";
+/// The data key of a person's wish to stop, beside the header.
+pub const CANCEL_KEY: &str = "cancel";
 /// The data key of a piece of the plan.
 const PLAN_KEY: &str = "plan.json";
 

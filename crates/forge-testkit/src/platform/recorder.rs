@@ -19,6 +19,8 @@ use crate::sandbox::{Ended, Sandbox};
 
 /// How often a child is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// When a watch that ended is begun again.
+const AGAIN: Duration = Duration::from_millis(250);
 /// What is watched, in all namespaces.
 const KINDS: [&str; 2] = ["pods", "jobs"];
 
@@ -50,8 +52,8 @@ impl Recorder {
     }
 
     /// Ends, and gives all that became ready. Objects that are there now count too, so that nothing is lost that came in
-    /// the last moment.
-    pub fn stop(mut self) -> BTreeSet<Transition> {
+    /// the last moment; also those of `further` kinds (`plural.group`), which may not have existed when it began.
+    pub fn stop(mut self, further: &[&str]) -> BTreeSet<Transition> {
         self.over.store(true, Ordering::Relaxed);
         for watch in self.watches.drain(..) {
             let _ = watch.join();
@@ -63,7 +65,7 @@ impl Recorder {
             let objects: Vec<Value> = events.filter_map(|event| event.get("object").cloned()).collect();
             found.extend(transitions(&objects));
         }
-        for kind in KINDS {
+        for kind in KINDS.iter().chain(further) {
             found.extend(present(&self.sandbox, kind));
         }
         found
@@ -95,6 +97,9 @@ fn watch(sandbox: &Sandbox, kind: &str, file: &std::path::Path, over: &AtomicBoo
         }
         let _ = child.kill();
         let _ = child.wait();
+        if !over.load(Ordering::Relaxed) {
+            thread::sleep(AGAIN);
+        }
     }
 }
 

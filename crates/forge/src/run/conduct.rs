@@ -13,7 +13,7 @@ use forge_core::failure::Failure;
 use forge_core::gate::{Health, RunId};
 use forge_core::name::NodeId;
 use forge_core::render;
-use forge_core::run::{Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result};
+use forge_core::run::{CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -28,8 +28,6 @@ use crate::metrics::Metrics;
 use crate::recorder::{read_entries, write_piece};
 use crate::serve;
 
-/// A person's wish to stop, in the ConfigMap of the header.
-pub(crate) const CANCEL_KEY: &str = "cancel";
 /// Between two writes of the window.
 const WINDOW_PACE: Duration = Duration::from_millis(250);
 /// How often what nobody tells of is looked at.

@@ -2,10 +2,9 @@
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::run::{HEADER_KEY, Header, Record, RunPlan, record_name};
+use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, Record, RunPlan, record_name};
 use serde_json::{Value, json};
 
-use super::conduct::CANCEL_KEY;
 use super::{Place, job};
 use crate::cluster::{Store, path};
 use crate::recorder::read_entries;
