@@ -19,5 +19,5 @@ pub use graph::{
 pub use header::{API_VERSION, ENVIRONMENT_CONFIG_VERSION};
 pub use installation::{Adoption, Argo, ArgoEvents, ArgoInstall, Environment, Installation, Repository, Sync};
 pub use pointer::ReleasePointer;
-pub use schema::{KINDS, schema};
+pub use schema::{KINDS, OUTPUTS, schema};
 pub use window::{Window, WindowRule};

@@ -23,4 +23,5 @@ pub mod run;
 pub mod scaffold;
 pub mod simulate;
 pub mod validate;
+pub mod view;
 pub mod yaml;

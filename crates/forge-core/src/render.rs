@@ -3,6 +3,9 @@
 mod argocd;
 mod bootstrap;
 mod dot;
+mod html;
+mod junit;
+mod markup;
 mod mermaid;
 mod svg;
 mod workflow;
@@ -10,8 +13,11 @@ mod workflow;
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
 pub use bootstrap::{Placed, app_project, bootstrap};
 pub use dot::dot;
+pub use html::{Page, html};
+pub use junit::junit;
+pub use markup::escape;
 pub use mermaid::mermaid;
-pub use svg::svg;
+pub use svg::{svg, svg_with};
 pub use workflow::{
     ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT,
     WORKFLOW_LIMIT, plan_config_maps, templates, workflow, workflow_name,

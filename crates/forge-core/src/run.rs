@@ -6,6 +6,7 @@
 
 mod record;
 mod store;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ pub use store::{
     CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces, read_plan,
     record_name, shortened,
 };
+pub use stored::{BrokenRun, Stored, StoredRun, stored};
 
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{bootstrap, env, graph, init, lint, plan, platform, project, sandbox, schema, serve};
+use crate::commands::{history, status, why};
 use crate::output::Output;
 use forge_core::exit::Exit;
 
@@ -44,6 +45,9 @@ enum Command {
     Plan(plan::Arguments),
     Bootstrap(bootstrap::Arguments),
     Platform(platform::Arguments),
+    Status(status::Arguments),
+    Why(why::Arguments),
+    History(history::Arguments),
     Schema(schema::Arguments),
     Sandbox(sandbox::Arguments),
     #[command(hide = true)]
@@ -79,6 +83,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
         Command::Bootstrap(arguments) => bootstrap::run(&cli.global, &arguments, &mut output),
         Command::Platform(arguments) => platform::run(&cli.global, &arguments, &mut output),
+        Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),
+        Command::Why(arguments) => why::run(&cli.global, &arguments, &mut output),
+        Command::History(arguments) => history::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),

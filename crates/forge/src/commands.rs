@@ -3,8 +3,10 @@
 pub(crate) mod bootstrap;
 pub(crate) mod env;
 pub(crate) mod graph;
+pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod lint;
+mod look;
 pub(crate) mod plan;
 pub(crate) mod platform;
 pub(crate) mod project;
@@ -13,3 +15,5 @@ pub(crate) mod schema;
 mod selection;
 pub(crate) mod serve;
 mod simulate;
+pub(crate) mod status;
+pub(crate) mod why;

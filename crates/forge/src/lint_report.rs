@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use forge_core::code::Code;
 use forge_core::finding::{Finding, Place};
+use forge_core::render::escape;
 use forge_core::validate::Report;
 use serde_json::{Value, json};
 
@@ -131,21 +132,4 @@ pub(crate) fn junit(report: &Report) -> String {
     }
     xml.push_str("  </testsuite>\n</testsuites>\n");
     xml
-}
-
-/// Text for XML; control characters, which XML 1.0 cannot hold, are replaced.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' => escaped.push_str("&#10;"),
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
-use forge_core::format::{KINDS, schema};
+use forge_core::format::{KINDS, OUTPUTS, schema};
 use forge_testkit::reference::{command_line, compare};
 
 fn docs() -> PathBuf {
@@ -21,16 +21,16 @@ fn names(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn the_schemas_are_those_of_the_types() {
     let folder = docs().join("reference/schemas");
-    for kind in KINDS {
+    for kind in KINDS.iter().chain(&OUTPUTS) {
         compare(&folder.join(format!("{kind}.json")), &format!("{:#}\n", schema(kind).unwrap().as_value()));
     }
-    assert_eq!(names(&folder), KINDS.iter().map(|kind| format!("{kind}.json")).collect());
+    assert_eq!(names(&folder), KINDS.iter().chain(&OUTPUTS).map(|kind| format!("{kind}.json")).collect());
 }
 
 #[test]
 fn the_cli_reference_is_what_help_says() {
     let mut page = String::from(
-        "# Command line\n\nGenerated from `forge --help`; `make bless` writes it again.\n\nExit codes: 0 done, 1 findings or failure, 3 invalid arguments, configuration or input.\nData goes to stdout, everything else to stderr.\n",
+        "# Command line\n\nGenerated from `forge --help`; `make bless` writes it again.\n\nExit codes: 0 done, 1 findings or failure, 2 some of it, 3 invalid arguments, configuration or input, 4 timed out,\n5 somebody else changed it, 6 refused by policy.\nData goes to stdout, everything else to stderr.\n",
     );
     command_line(&mut page, forge::cli::command());
     compare(&docs().join("reference/cli.md"), &page);

@@ -218,3 +218,25 @@ fn every_file_of_the_example_fits_the_schema_that_it_names() {
     }
     assert!(checked > 150, "{checked}");
 }
+
+#[test]
+fn a_report_fits_its_schema() {
+    let report: forge_core::view::RunReport = serde_json::from_value(serde_json::json!({
+        "run": "r-1", "environment": "dev", "scope": "platform", "plan": "sha256:0", "runner": "plugin",
+        "summary": "1 of 2 nodes proven", "verdict": "partial", "exit": 2, "started": "2026-11-16T10:00:00Z",
+        "ended": "2026-11-16T10:01:00Z",
+        "statistics": {"nodes": 2, "proven": 1, "synced": 1, "unchanged": 0, "failed": 1, "blocked": 0, "unfinished": 0,
+            "retries": 0, "makespanSeconds": 60, "resubmitted": 0, "agentsReplaced": 0,
+            "slowest": [{"node": "a/b", "seconds": 3}]},
+        "failures": [{"node": "a/c", "application": "argocd/dev-a-c", "diagnosis": "x", "class": "unhealthy",
+            "at": "2026-11-16T10:01:00Z", "blocks": [], "next": "y"}],
+        "components": [{"node": "a/b", "application": "argocd/dev-a-b", "phase": "proven", "syncs": 1}],
+    }))
+    .unwrap();
+    let validator = jsonschema::validator_for(schema("runreport").unwrap().as_value()).unwrap();
+    let mut written = serde_json::to_value(&report).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&written).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    written["statistics"]["proven"] = serde_json::json!("one");
+    assert!(!validator.is_valid(&written));
+}

@@ -1,4 +1,4 @@
-//! The JSON Schemas of our files, generated from the types beside the decoders. `docs/reference/schemas/` holds them.
+//! The JSON Schemas of our files, generated from the types beside the decoders, and of what we write for programs. `docs/reference/schemas/` holds them.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -8,6 +8,9 @@ use super::{cluster, environment_config, graph::files, installation, pointer};
 /// The kinds that have a schema, by the name that `forge schema` takes.
 pub const KINDS: [&str; 7] =
     ["Cluster", "DependencyGraph", "EnvironmentConfig", "Forge", "GraphOverride", "PlatformCluster", "ReleasePointer"];
+
+/// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
+pub const OUTPUTS: [&str; 1] = ["RunReport"];
 
 /// `metadata` of a file of ours.
 #[derive(JsonSchema)]
@@ -27,7 +30,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
     let generate = |of: fn(SchemaGenerator) -> Schema| {
         Some(of(SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = false).into_generator()))
     };
-    let known = KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind))?;
+    let known = KINDS.iter().chain(&OUTPUTS).find(|known| known.eq_ignore_ascii_case(kind))?;
     match *known {
         "Cluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::ClusterSchema>),
         "DependencyGraph" => generate(SchemaGenerator::into_root_schema_for::<files::GraphFile>),
@@ -36,6 +39,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
+        "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
         _ => None,
     }
 }

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use crate::format::Reference;
 use crate::graph::{Graph, NodeIx};
-use crate::name::StackName;
+use crate::name::{NodeId, StackName};
+use crate::run::Phase;
 
 const NODE_HEIGHT: usize = 26;
 const ROW: usize = 34;
@@ -17,6 +18,25 @@ const HEADER: usize = 24;
 const STACK_GAP: usize = 22;
 const MARGIN: usize = 24;
 const TOP: usize = 64;
+
+/// Colours of the phases, and of everything else where the reader prefers dark.
+const PHASE_STYLE: &str = "<style>
+.node.starting rect,.node.syncing rect,.node.proving rect{fill:#fef3c7;stroke:#b45309;stroke-width:2}
+.node.proven rect{fill:#dcfce7;stroke:#15803d}
+.node.failed rect{fill:#fee2e2;stroke:#b91c1c;stroke-width:3}
+.node.blocked rect{fill:#f3e8ff;stroke:#7e22ce;stroke-dasharray:4 3}
+.node.waiting rect{fill:#f9fafb;stroke:#9ca3af}
+@media (prefers-color-scheme:dark){
+svg>rect{fill:#111827}text{fill:#e5e7eb}.wave{fill:#9ca3af}.stack{fill:#1f2937;stroke:#374151}.label{fill:#d1d5db}
+.node rect,.node.waiting rect{fill:#111827;stroke:#64748b}.node.critical rect{fill:#431407}
+.edge{stroke:#64748b}.between{stroke:#475569}
+.node.starting rect,.node.syncing rect,.node.proving rect{fill:#451a03;stroke:#f59e0b}
+.node.proven rect{fill:#052e16;stroke:#22c55e}
+.node.failed rect{fill:#450a0a;stroke:#f87171}
+.node.blocked rect{fill:#3b0764;stroke:#c084fc}
+}
+</style>
+";
 
 #[derive(Clone, Copy)]
 struct Rect {
@@ -47,6 +67,11 @@ struct Block<'g> {
 
 /// Draws these nodes.
 pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
+    svg_with(graph, nodes, &BTreeMap::new())
+}
+
+/// Draws these nodes, coloured by their phases; a node without one is drawn as usual.
+pub fn svg_with(graph: &Graph, nodes: &[NodeIx], phases: &BTreeMap<NodeId, Phase>) -> String {
     let longest = nodes.iter().map(|node| graph.node(*node).id.as_str().chars().count()).max().unwrap_or(10);
     let node_width = longest.clamp(12, 34) * 7 + 16;
     let column = node_width + COLUMN_GAP;
@@ -91,6 +116,9 @@ pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
     let height = top(heights.len()) + MARGIN;
     let critical = graph.critical_path_of(nodes);
     let mut text = head(width, height);
+    if !phases.is_empty() {
+        text.push_str(PHASE_STYLE);
+    }
     let bound: crate::duration::Duration = critical.iter().map(|node| graph.node(*node).budget()).sum();
     let _ = writeln!(
         text,
@@ -121,13 +149,16 @@ pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
     }
     edges(graph, nodes, &boxes, &places, &critical, &mut text);
     for (node, rect) in &places {
+        let phase = phases.get(&graph.node(*node).id).map(|phase| phase.as_str());
         let class = if critical.contains(node) { "node critical" } else { "node" };
+        let class = phase.map_or_else(|| class.to_owned(), |phase| format!("{class} {phase}"));
         let id = graph.node(*node).id.as_str();
+        let title = phase.map_or_else(|| id.to_owned(), |phase| format!("{id}: {phase}"));
         let shown: String =
             if id.chars().count() > 34 { id.chars().take(33).chain(['…']).collect() } else { id.to_owned() };
         let _ = writeln!(
             text,
-            "<g class=\"{class}\" id=\"{id}\"><title>{id}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"5\"/><text x=\"{}\" y=\"{}\">{shown}</text></g>",
+            "<g class=\"{class}\" id=\"{id}\"><title>{title}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"5\"/><text x=\"{}\" y=\"{}\">{shown}</text></g>",
             rect.x,
             rect.y,
             rect.width,

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::plan::{Format, documents};
 use super::selection;
+use crate::live::{self, Frame, Screen};
 use crate::output::{Output, Paint};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
@@ -102,10 +103,8 @@ fn name(subjects: &[Subject], node: usize) -> &str {
     subjects.get(node).map_or("?", |subject| subject.id.as_str())
 }
 
-/// Minutes and seconds of a moment.
 fn clock(moment: Moment) -> String {
-    let seconds = moment.0 / 1000;
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    live::clock(moment.0 / 1000)
 }
 
 /// One line per event that changes what may start.
@@ -155,15 +154,12 @@ enum Seen {
 fn play(subjects: &[Subject], events: &[Event], outcome: &Outcome, output: &mut Output<'_>) {
     const FRAMES: u64 = 90;
     const FRAME: Duration = Duration::from_millis(90);
-    let (width, height) =
-        terminal_size::terminal_size().map_or((100, 30), |(w, h)| (usize::from(w.0), usize::from(h.0)));
-    let rows = height.saturating_sub(8).clamp(3, 14);
     let mut seen = vec![Seen::Waiting; subjects.len()];
     let mut next = 0;
-    let mut drawn = 0;
+    let mut screen = Screen::default();
     let end = outcome.makespan.0.max(1);
-    for frame in 0..=FRAMES {
-        let now = Moment(end * frame / FRAMES);
+    for step in 0..=FRAMES {
+        let now = Moment(end * step / FRAMES);
         while let Some(event) = events.get(next).filter(|event| event.at <= now) {
             next += 1;
             if let Some(slot) = seen.get_mut(event.node) {
@@ -182,58 +178,30 @@ fn play(subjects: &[Subject], events: &[Event], outcome: &Outcome, output: &mut 
                 };
             }
         }
-        let table = table(subjects, &seen, now, outcome, rows, width.min(100), output);
-        let up = if drawn > 0 { format!("\u{1b}[{drawn}A\u{1b}[J") } else { String::new() };
-        drawn = table.lines().count();
-        output.raw(&format!("{up}{table}"));
+        screen.show("", &frame(subjects, &seen, now, outcome), output);
         std::thread::sleep(FRAME);
     }
 }
 
-fn table(
-    subjects: &[Subject],
-    seen: &[Seen],
-    now: Moment,
-    outcome: &Outcome,
-    rows: usize,
-    width: usize,
-    output: &Output<'_>,
-) -> String {
+fn frame(subjects: &[Subject], seen: &[Seen], now: Moment, outcome: &Outcome) -> Frame {
     let count = |test: fn(&Seen) -> bool| seen.iter().filter(|seen| test(seen)).count();
-    let proven = count(|s| matches!(s, Seen::Proven));
-    let running = count(|s| matches!(s, Seen::Running { .. }));
-    let failed = count(|s| matches!(s, Seen::Failed));
-    let blocked = count(|s| matches!(s, Seen::Blocked));
-    let waiting = count(|s| matches!(s, Seen::Waiting));
-    let mut text = format!(
-        "{}  of predicted {}   {} proven, {running} running, {waiting} waiting",
-        output.paint(Paint::Strong, &clock(now)),
-        clock(outcome.makespan),
-        output.paint(Paint::Good, &proven.to_string())
-    );
-    if failed + blocked > 0 {
-        let _ = write!(text, ", {} failed, {blocked} blocked", output.paint(Paint::Bad, &failed.to_string()));
-    }
-    text.push('\n');
-    let bar_width = width.saturating_sub(2).min(80);
-    let filled = bar_width * proven / seen.len().max(1);
-    let _ = writeln!(text, "[{}{}]", "#".repeat(filled), ".".repeat(bar_width - filled));
-    let mut shown = 0;
-    for (subject, state) in subjects.iter().zip(seen) {
-        if let Seen::Running { since, on } = state
-            && shown < rows
-        {
-            shown += 1;
+    let running = subjects.iter().zip(seen).filter_map(|(subject, state)| match state {
+        Seen::Running { since, on } => {
             let took = Moment(now.0.saturating_sub(since.0));
-            let line = format!("  {:<34} {:>6}  {on}", subject.id.as_str(), took.to_string());
-            let line: String = line.chars().take(width).collect();
-            let _ = writeln!(text, "{line}");
+            Some((subject.id.to_string(), took.to_string(), on.clone()))
         }
+        _ => None,
+    });
+    Frame {
+        clock: clock(now),
+        of: format!("of predicted {}", clock(outcome.makespan)),
+        nodes: seen.len(),
+        proven: count(|s| matches!(s, Seen::Proven)),
+        waiting: count(|s| matches!(s, Seen::Waiting)),
+        failed: count(|s| matches!(s, Seen::Failed)),
+        blocked: count(|s| matches!(s, Seen::Blocked)),
+        running: running.collect(),
     }
-    if running > shown {
-        let _ = writeln!(text, "  … and {} more", running - shown);
-    }
-    text
 }
 
 fn summary(subjects: &[Subject], outcome: &Outcome, seed: u64, output: &Output<'_>) -> String {

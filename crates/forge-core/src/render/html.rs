@@ -1,0 +1,186 @@
+//! The state of an environment as one page that stands alone: no script, no reference to anywhere, a policy that forbids
+//! both. Everything that comes from a cluster is text and stays text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::graph::{Graph, NodeIx};
+use crate::name::NodeId;
+use crate::render::{escape, svg_with};
+use crate::run::Phase;
+use crate::view::{StatusNode, Stranger};
+
+/// Beyond this a picture is a grey area, and no browser likes it.
+const MOST_DRAWN: usize = 600;
+
+/// What the page shows.
+pub struct Page<'p> {
+    /// The heading, for example the environment.
+    pub title: &'p str,
+    /// The first lines: what, and its value.
+    pub lead: &'p [(String, String)],
+    /// The nodes.
+    pub nodes: &'p [StatusNode],
+    /// The graph, where there is one.
+    pub graph: Option<&'p Graph>,
+    /// Applications that no node stands for.
+    pub strangers: &'p [Stranger],
+    /// What could not be read.
+    pub notes: &'p [String],
+}
+
+/// Writes the page.
+pub fn html(page: &Page<'_>) -> String {
+    let mut text = String::from(HEAD);
+    let title = escape(page.title);
+    let _ = writeln!(text, "<title>{title}</title>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>");
+    for (what, value) in page.lead {
+        let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escape(what), escape(value));
+    }
+    text.push_str("</dl>\n");
+    picture(page, &mut text);
+    text.push_str("<table>\n<thead><tr><th>node</th><th>phase</th><th>sync</th><th>health</th><th>since</th><th>detail</th></tr></thead>\n<tbody>\n");
+    for node in page.nodes {
+        let phase = node.phase.map_or("-", Phase::as_str);
+        let live = node.live.as_ref();
+        let word = |word: Option<&String>| escape(word.map_or("-", String::as_str));
+        let stale = if node.stale && live.is_some() { " <em>stale</em>" } else { "" };
+        let since = node.since.map(|at| at.strftime("%FT%TZ").to_string()).unwrap_or_default();
+        let mut detail = escape(&node.detail);
+        for more in live.into_iter().flat_map(|live| &live.conditions) {
+            let _ = write!(detail, "<br>{}", escape(more));
+        }
+        for unwell in live.into_iter().flat_map(|live| &live.unwell) {
+            let line = format!("{} {} {}", unwell.resource, unwell.health, unwell.message);
+            let _ = write!(detail, "<br>{}", escape(line.trim_end()));
+        }
+        let _ = writeln!(
+            text,
+            "<tr><td>{}<br><small>{}</small></td><td class=\"p-{}\">{phase}</td><td>{}{stale}</td><td>{}</td><td>{since}</td><td>{detail}</td></tr>",
+            escape(node.node.as_str()),
+            escape(&node.application.to_string()),
+            if node.phase.is_some() { phase } else { "none" },
+            word(live.and_then(|live| live.sync.as_ref())),
+            word(live.and_then(|live| live.health.as_ref())),
+        );
+    }
+    text.push_str("</tbody>\n</table>\n");
+    list(
+        &mut text,
+        "Applications that are not in the graph",
+        page.strangers.iter().map(|s| format!("{}: {}", s.application, s.why)),
+    );
+    list(&mut text, "Notes", page.notes.iter().cloned());
+    text.push_str("</body>\n</html>\n");
+    text
+}
+
+fn picture(page: &Page<'_>, text: &mut String) {
+    let Some(graph) = page.graph else { return };
+    let phases: BTreeMap<NodeId, Phase> =
+        page.nodes.iter().filter_map(|node| Some((node.node.clone(), node.phase?))).collect();
+    let nodes: Vec<NodeIx> = page.nodes.iter().filter_map(|node| graph.find(&node.node)).collect();
+    if nodes.is_empty() {
+        return;
+    }
+    if nodes.len() > MOST_DRAWN {
+        let _ = writeln!(text, "<p>{} nodes are too many for a picture.</p>", nodes.len());
+        return;
+    }
+    let mut nodes = nodes;
+    nodes.sort_unstable();
+    let _ = writeln!(text, "<figure>\n{}</figure>", svg_with(graph, &nodes, &phases));
+}
+
+fn list(text: &mut String, heading: &str, items: impl Iterator<Item = String>) {
+    let mut items = items.peekable();
+    if items.peek().is_none() {
+        return;
+    }
+    let _ = writeln!(text, "<h2>{}</h2>\n<ul>", escape(heading));
+    for item in items {
+        let _ = writeln!(text, "<li>{}</li>", escape(&item));
+    }
+    text.push_str("</ul>\n");
+}
+
+/// The class names must not be those of the picture, whose style reaches the whole page.
+const HEAD: &str = "<!DOCTYPE html>
+<html lang=\"en\">
+<head>
+<meta charset=\"utf-8\">
+<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"color-scheme\" content=\"light dark\">
+<style>
+body{font:14px/1.45 system-ui,sans-serif;margin:1.5rem;color:#1f2937;background:#fff}
+h1{font-size:1.4rem}h2{font-size:1.1rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600}dd{margin:0}
+figure{margin:1rem 0;overflow-x:auto}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #d1d5db;overflow-wrap:anywhere}
+small{color:#6b7280}em{color:#b45309}
+.p-proven{color:#15803d}.p-failed{color:#b91c1c;font-weight:600}.p-blocked{color:#7e22ce}.p-starting,.p-syncing,.p-proving{color:#b45309}
+@media (prefers-color-scheme:dark){
+body{color:#e5e7eb;background:#111827}th,td{border-color:#374151}small{color:#9ca3af}em{color:#f59e0b}
+.p-proven{color:#4ade80}.p-failed{color:#f87171}.p-blocked{color:#c084fc}.p-starting,.p-syncing,.p-proving{color:#fbbf24}
+}
+</style>
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{ApplicationFacts, graph, sample, standing};
+
+    const HOSTILE: &str = "</td></table><script src=//evil>alert(1)</script><img src=x onerror='y'>\"\u{1b}";
+
+    #[test]
+    fn a_page_shows_phases_as_colours_and_hostile_messages_as_text() {
+        let run = sample::stored("r-1", 0);
+        let standing = standing(std::slice::from_ref(&run)).unwrap();
+        let live = ApplicationFacts {
+            sync: Some(HOSTILE.to_owned()),
+            conditions: vec![HOSTILE.to_owned()],
+            ..ApplicationFacts::default()
+        };
+        let nodes: Vec<StatusNode> = standing
+            .nodes
+            .into_iter()
+            .map(|(view, application, run)| StatusNode {
+                node: view.node,
+                application,
+                phase: Some(view.phase),
+                detail: HOSTILE.to_owned(),
+                since: view.since,
+                run: Some(run),
+                live: Some(live.clone()),
+                stale: true,
+            })
+            .collect();
+        let strangers =
+            [Stranger { application: HOSTILE.to_owned(), why: HOSTILE.to_owned(), live: ApplicationFacts::default() }];
+        let page = html(&Page {
+            title: HOSTILE,
+            lead: &[(HOSTILE.to_owned(), HOSTILE.to_owned())],
+            nodes: &nodes,
+            graph: graph(&run.plan).as_ref(),
+            strangers: &strangers,
+            notes: &[HOSTILE.to_owned()],
+        });
+        for forbidden in ["<script", "<img", "onerror='", "\u{1b}"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        // The only address is the name of the SVG namespace.
+        assert_eq!(page.matches("http").count(), 2, "{page}");
+        assert_eq!(page.matches("<td").count(), 5 * 6);
+        assert!(page.contains("class=\"node critical failed\" id=\"a/two\"><title>a/two: failed</title>"));
+        assert!(page.contains("class=\"node syncing\"") && page.contains("<td class=\"p-blocked\">blocked</td>"));
+        assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme:dark"));
+    }
+
+    #[test]
+    fn a_page_without_a_graph_or_nodes_is_still_a_page() {
+        let page = html(&Page { title: "dev", lead: &[], nodes: &[], graph: None, strangers: &[], notes: &[] });
+        assert!(page.ends_with("</html>\n") && !page.contains("<svg") && !page.contains("<h2>"));
+    }
+}

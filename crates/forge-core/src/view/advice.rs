@@ -1,0 +1,194 @@
+//! What to do next about a node that waits or failed: one sentence for every reason that there is, with the command that
+//! shows more.
+
+use crate::gate::{Health, WaitingFor, Why};
+use crate::name::{ApplicationId, clip};
+
+/// What the commands in an advice name.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot<'s> {
+    /// The node's Application.
+    pub application: &'s ApplicationId,
+    /// The namespace that it deploys to, where that is known.
+    pub destination: Option<&'s str>,
+}
+
+impl Spot<'_> {
+    fn app_get(self) -> String {
+        format!("`argocd app get {}`", self.application)
+    }
+
+    fn describe(self) -> String {
+        let (namespace, name) = (&self.application.namespace, self.application.name());
+        format!("`kubectl -n {namespace} describe application {name}`")
+    }
+
+    fn pods(self) -> String {
+        match self.destination {
+            Some(namespace) => format!("`kubectl -n {} get pods`", clip(namespace)),
+            None => "`kubectl get pods` in its namespace".to_owned(),
+        }
+    }
+}
+
+/// What to do about a node that failed.
+pub fn advice(why: &Why, spot: Spot<'_>) -> String {
+    let again = "then deploy again: proven nodes pass without a sync";
+    match why {
+        Why::Blocked { by } => format!("nothing here; repair `{by}`, {again}"),
+        Why::RunTimeout { predecessor: Some(node) } => {
+            format!("see why `{node}` took so long, or raise `timeout` in graph.yaml, {again}")
+        }
+        Why::RunTimeout { predecessor: None } => {
+            format!("raise `timeout` in graph.yaml if the run was only slow, {again}")
+        }
+        Why::MissingApplication => format!(
+            "see whether its ApplicationSet made it: `kubectl -n {} get applicationsets,applications`; push the folder that it is made of, {again}",
+            spot.application.namespace
+        ),
+        Why::ForeignOperation => format!("see who syncs it and stop them: {} names them, {again}", spot.describe()),
+        Why::Superseded { .. } => {
+            format!(
+                "find who else syncs it (a person, a pipeline, an automated sync outside the window): {}, {again}",
+                spot.describe()
+            )
+        }
+        Why::SyncNotStarted { .. } => format!(
+            "see whether Argo CD's application controller is well: `kubectl -n {} get pods`, {again}",
+            spot.application.namespace
+        ),
+        Why::SyncTimeout { .. } => {
+            format!(
+                "see which resource the sync hangs on: {}; raise `timeouts.sync` if it is only slow, {again}",
+                spot.app_get()
+            )
+        }
+        Why::SyncFailed { .. } => format!("repair what the message names ({}), {again}", spot.app_get()),
+        Why::RefreshUnanswered => format!(
+            "see whether Argo CD's controller and repo server are well: `kubectl -n {} get pods`, {again}",
+            spot.application.namespace
+        ),
+        Why::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}, {again}", spot.app_get()),
+        Why::Empty => {
+            "make sure that its path holds manifests: an Application without resources proves nothing".to_owned()
+        }
+        Why::CommitMissing { .. } => {
+            format!("see whether the commit was pushed to the branch that Argo CD reads: {}, {again}", spot.app_get())
+        }
+        Why::RepositoryUnread => {
+            format!("see whether the run may read the repository (credentials, network), {again}")
+        }
+        Why::FolderMoved => {
+            "deploy again: its folder has changed since this run began, and only a new run proves what is there now"
+                .to_owned()
+        }
+        Why::RevisionMoved { .. } => {
+            "deploy again: its source moved while the run lasted; pin `targetRevision` to keep it still".to_owned()
+        }
+        Why::NotInSync { .. } => format!(
+            "see what differs and who writes it (`argocd app diff {}`); ignore fields that others own, {again}",
+            spot.application
+        ),
+        Why::NotRendered { .. } => format!("see what the plugin of Argo CD says: {}, {again}", spot.app_get()),
+        Why::StaleGeneration { .. } => "see whether the controller of this workload runs and what it logs".to_owned(),
+        Why::WrongImage { .. } => {
+            format!("see who changes the image (a mutating webhook, another controller): {}, {again}", spot.pods())
+        }
+        Why::Unhealthy { health: Health::Progressing } => {
+            format!(
+                "see what does not become ready: {}; raise `timeouts.health` if it is only slow, {again}",
+                spot.pods()
+            )
+        }
+        Why::Unhealthy { health: Health::Suspended } => {
+            format!("resume what is suspended (a paused Rollout, a CronJob): {}, {again}", spot.app_get())
+        }
+        Why::Unhealthy { .. } => {
+            format!("see what is not well: {} and {}; repair it, {again}", spot.pods(), spot.app_get())
+        }
+        Why::Flapping { .. } => {
+            format!("see why it falls and restarts (crash loops, probes, limits): {}, {again}", spot.pods())
+        }
+        Why::MissingObject { object } => format!(
+            "see what should make {object}; it must be in the tree of this node or of one before it: {}",
+            spot.app_get()
+        ),
+        Why::RuleUnmet { object, .. } => format!("look at {object} and at the rule for it in graph.yaml, {again}"),
+        Why::RuleBroken { object, .. } => {
+            format!("correct the expression for {object} in graph.yaml (`forge lint` checks it), {again}")
+        }
+    }
+}
+
+/// What to do about a node that waits; mostly nothing, and then it says what is awaited.
+pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
+    match on {
+        WaitingFor::Predecessor { node } => format!("nothing here; it starts when `{node}` is proven"),
+        WaitingFor::Application => format!(
+            "see whether its ApplicationSet makes it: `kubectl -n {} get applicationsets,applications`",
+            spot.application.namespace
+        ),
+        WaitingFor::ForeignOperation => {
+            format!("wait, or stop the other operation: {} says who asked for it", spot.describe())
+        }
+        WaitingFor::ForeignTermination { .. } => {
+            format!("nothing yet; its end was asked for. If it does not end: {}", spot.describe())
+        }
+        WaitingFor::Refresh { .. } => format!(
+            "nothing yet; if it lasts, see whether Argo CD's controller is well: `kubectl -n {} get pods`",
+            spot.application.namespace
+        ),
+        WaitingFor::SyncRequest { .. } | WaitingFor::Tree => "nothing; the run does this next".to_owned(),
+        WaitingFor::SyncStart { .. } => format!(
+            "nothing yet; if it lasts, see whether Argo CD's controller is well: `kubectl -n {} get pods`",
+            spot.application.namespace
+        ),
+        WaitingFor::Operation { .. } => format!("nothing yet; {} shows what the sync is at", spot.app_get()),
+        WaitingFor::Backoff { .. } => {
+            format!("repair what the message names while it is tried again: {}", spot.app_get())
+        }
+        WaitingFor::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}", spot.app_get()),
+        WaitingFor::Commit { .. } => "see whether the commit was pushed to the branch that Argo CD reads".to_owned(),
+        WaitingFor::Repository { .. } => {
+            "nothing yet; if it lasts, see whether the run may read the repository (credentials, network)".to_owned()
+        }
+        WaitingFor::InSync { .. } => {
+            format!("see what differs and who writes it: `argocd app diff {}`", spot.application)
+        }
+        WaitingFor::Render { .. } => format!("see what the plugin of Argo CD says: {}", spot.app_get()),
+        WaitingFor::Generation { .. } => "see whether the controller of this workload runs and what it logs".to_owned(),
+        WaitingFor::Image { .. } => format!("see whether the new pods start: {}", spot.pods()),
+        WaitingFor::Health { health: Health::Progressing } => {
+            format!("nothing yet; {} shows what is not ready", spot.pods())
+        }
+        WaitingFor::Health { health: Health::Suspended } => {
+            format!("resume what is suspended (a paused Rollout, a CronJob): {}", spot.app_get())
+        }
+        WaitingFor::Health { .. } => format!("see what is not well: {} and {}", spot.pods(), spot.app_get()),
+        WaitingFor::Settling { .. } => {
+            format!("nothing yet, it must stay Healthy for a while; {} shows restarts", spot.pods())
+        }
+        WaitingFor::Object { object, .. } => format!("see what should make {object}: {}", spot.app_get()),
+        WaitingFor::Rule { object, .. } => format!("look at {object} and at the rule for it in graph.yaml"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::sample;
+
+    #[test]
+    fn there_is_advice_for_every_reason_to_fail_and_to_wait() {
+        let application: ApplicationId = "argocd/dev-shop-api".parse().unwrap();
+        for destination in [None, Some("shop\u{1b}-api")] {
+            let spot = Spot { application: &application, destination };
+            let failed = sample::every_why().into_iter().map(|why| (format!("{why:?}"), advice(&why, spot)));
+            let waits = sample::every_wait().into_iter().map(|on| (format!("{on:?}"), advice_waiting(&on, spot)));
+            for (reason, text) in failed.chain(waits) {
+                assert!(text.len() > 20 && text.len() < 260, "{reason}: {text}");
+                assert!(!text.contains(char::is_control) && !text.ends_with('.'), "{reason}: {text}");
+            }
+        }
+    }
+}

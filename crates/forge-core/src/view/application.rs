@@ -1,0 +1,212 @@
+//! What a live Application says of itself, as far as `status` and `why` show it. Read loosely: a field of another shape
+//! than expected is a field that is not there.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::duration::Duration;
+use crate::gate::Health;
+use crate::view::{between, shown};
+
+/// Resources and conditions that are kept: enough to see what is wrong.
+const MOST: usize = 5;
+
+/// An Application as Argo CD last wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationFacts {
+    /// `.status.sync.status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync: Option<String>,
+    /// `.status.health.status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+    /// Since when it has that health.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Its AppProject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The namespace that it deploys to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// The revisions that it was compared with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<String>,
+    /// Errors and warnings, `type: message`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<String>,
+    /// Resources that are neither Healthy nor without health, the worst first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unwell: Vec<UnwellResource>,
+    /// The operation that runs, and who asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// When Argo CD last compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compared: Option<Timestamp>,
+}
+
+/// A resource that is not well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnwellResource {
+    /// `Kind/namespace/name`.
+    pub resource: String,
+    /// Its health.
+    pub health: String,
+    /// What Argo CD says about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+impl ApplicationFacts {
+    /// Reads an Application.
+    pub fn read(application: &Value) -> Self {
+        let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str).filter(|t| !t.is_empty());
+        let time = |pointer: &str| text(pointer).and_then(|time| time.parse::<Timestamp>().ok());
+        let list = |pointer: &str| application.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        let field = |value: &Value, name: &str| shown(value.get(name).and_then(Value::as_str).unwrap_or_default());
+        let mut revisions: Vec<String> = list("/status/sync/revisions").filter_map(Value::as_str).map(shown).collect();
+        if revisions.is_empty() {
+            revisions.extend(text("/status/sync/revision").map(shown));
+        }
+        let conditions = list("/status/conditions").take(MOST);
+        Self {
+            sync: text("/status/sync/status").map(shown),
+            health: text("/status/health/status").map(shown),
+            since: time("/status/health/lastTransitionTime"),
+            project: text("/spec/project").map(shown),
+            destination: text("/spec/destination/namespace").map(shown),
+            revisions,
+            conditions: conditions.map(|c| format!("{}: {}", field(c, "type"), field(c, "message"))).collect(),
+            unwell: unwell(list("/status/resources")),
+            operation: operation(application),
+            compared: time("/status/reconciledAt"),
+        }
+    }
+
+    /// Argo CD's word for its health, as far as it is one of Argo CD's words.
+    pub fn health(&self) -> Health {
+        match self.health.as_deref() {
+            Some("Healthy") => Health::Healthy,
+            Some("Progressing") => Health::Progressing,
+            Some("Degraded") => Health::Degraded,
+            Some("Suspended") => Health::Suspended,
+            Some("Missing") => Health::Missing,
+            _ => Health::Unknown,
+        }
+    }
+
+    /// Argo CD sees no difference.
+    pub fn is_synced(&self) -> bool {
+        self.sync.as_deref() == Some("Synced")
+    }
+
+    /// Nobody compared for a while, or ever: what is shown may no longer be so.
+    pub fn is_stale(&self, now: Timestamp, after: Duration) -> bool {
+        self.compared.is_none_or(|compared| between(compared, now) > after)
+    }
+
+    /// Its path is gone from Git, as far as Argo CD says so.
+    pub fn path_is_gone(&self) -> bool {
+        self.conditions.iter().any(|text| text.contains("app path does not exist"))
+    }
+}
+
+fn operation(application: &Value) -> Option<String> {
+    let asked = |at: &str| {
+        let by = application.pointer(&format!("{at}/initiatedBy"))?;
+        let name = by.get("username").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let automated = by.get("automated").and_then(Value::as_bool).unwrap_or(false);
+        Some(match name {
+            Some(name) => format!("asked for by `{}`", crate::name::clip(name)),
+            None if automated => "an automated sync of Argo CD".to_owned(),
+            None => "asked for by somebody who left no name".to_owned(),
+        })
+    };
+    if application.get("operation").is_some_and(Value::is_object) {
+        return asked("/operation").or_else(|| Some("asked for by somebody who left no name".to_owned()));
+    }
+    let phase = application.pointer("/status/operationState/phase").and_then(Value::as_str)?;
+    matches!(phase, "Running" | "Terminating").then(|| asked("/status/operationState/operation")).flatten()
+}
+
+fn unwell<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<UnwellResource> {
+    let text = |value: &'v Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let rank = |health: &str| match health {
+        "Degraded" => 0,
+        "Missing" => 1,
+        "Unknown" => 2,
+        "Progressing" => 3,
+        _ => 4,
+    };
+    let mut found: Vec<UnwellResource> = resources
+        .filter_map(|resource| {
+            let health = text(resource, "/health/status");
+            if health.is_empty() || health == "Healthy" {
+                return None;
+            }
+            let parts = [text(resource, "/kind"), text(resource, "/namespace"), text(resource, "/name")];
+            let named: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            Some(UnwellResource {
+                resource: shown(&named.join("/")),
+                health: shown(health),
+                message: shown(text(resource, "/health/message")),
+            })
+        })
+        .collect();
+    found.sort_by(|a, b| (rank(&a.health), &a.resource).cmp(&(rank(&b.health), &b.resource)));
+    found.truncate(MOST);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_worst_resource_comes_first_and_messages_are_clean() {
+        let facts = ApplicationFacts::read(&json!({
+            "spec": {"project": "dev", "destination": {"namespace": "shop-api"}},
+            "operation": {"initiatedBy": {"username": "eve\u{7}"}},
+            "status": {
+                "sync": {"status": "Synced", "revision": "abc"},
+                "health": {"status": "Degraded", "lastTransitionTime": "2026-11-16T10:00:00Z"},
+                "reconciledAt": "2026-11-16T10:00:00Z",
+                "conditions": [{"type": "ComparisonError", "message": "dev/apps/x: app path does not exist"}],
+                "resources": [
+                    {"kind": "Service", "name": "s", "namespace": "n"},
+                    {"kind": "Deployment", "name": "b", "namespace": "n", "health": {"status": "Progressing"}},
+                    {"kind": "StatefulSet", "name": "a", "namespace": "n", "health": {"status": "Degraded", "message": "\u{1b}[2Jx"}},
+                ],
+            },
+        }));
+        assert_eq!(
+            facts.unwell.iter().map(|r| r.resource.as_str()).collect::<Vec<_>>(),
+            ["StatefulSet/n/a", "Deployment/n/b"]
+        );
+        assert_eq!(facts.unwell[0].message, "\u{fffd}[2Jx");
+        assert_eq!(facts.operation.as_deref(), Some("asked for by `eve\u{fffd}`"));
+        assert!(facts.path_is_gone() && facts.is_synced() && facts.health() == Health::Degraded);
+        let at = |time: &str| time.parse().unwrap();
+        let after = Duration::from_seconds(600);
+        assert!(
+            !facts.is_stale(at("2026-11-16T10:10:00Z"), after) && facts.is_stale(at("2026-11-16T10:10:01Z"), after)
+        );
+    }
+
+    #[test]
+    fn an_application_of_any_shape_is_read_as_unknown() {
+        for odd in
+            [json!(null), json!([]), json!({"status": "x"}), json!({"status": {"resources": {"a": 1}, "health": 3}})]
+        {
+            let facts = ApplicationFacts::read(&odd);
+            assert_eq!(facts, ApplicationFacts::default());
+            assert!(facts.health() == Health::Unknown && facts.is_stale(Timestamp::UNIX_EPOCH, Duration::ZERO));
+        }
+    }
+}

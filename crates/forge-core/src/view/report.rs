@@ -1,0 +1,408 @@
+//! The report of a run (SPEC.md section 5): summary, components, failures with diagnosis and next action, statistics. One
+//! type for text, JSON and JUnit; the JSON Schema is made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::gate::Decision;
+use crate::name::NodeId;
+use crate::run::{Phase, Record, RunPlan, Runner, result};
+use crate::view::chain::resource;
+use crate::view::{Spot, advice, between, shown};
+
+/// What came of a run. Also made while it lasts; then there is no `ended`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "RunReport")]
+pub struct RunReport {
+    /// The run.
+    pub run: String,
+    /// The environment.
+    pub environment: String,
+    /// What it was about: platform, stack:<name> or app:<name>.
+    pub scope: String,
+    /// The commit that it deployed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Digest of its plan.
+    pub plan: String,
+    /// How its nodes were run: plugin or pod.
+    pub runner: String,
+    /// In a sentence.
+    pub summary: String,
+    /// done, partial, failed, timed out, cancelled; or running.
+    pub verdict: String,
+    /// What `forge platform deploy` exits with; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u8>,
+    /// What the run itself said at its end, where that is more than its nodes say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub started: Timestamp,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub ended: Option<Timestamp>,
+    /// Figures.
+    pub statistics: Statistics,
+    /// Nodes that failed themselves, and what to do about each.
+    pub failures: Vec<FailedNode>,
+    /// All nodes in the order of the plan.
+    pub components: Vec<Component>,
+    /// Nodes that no window held, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_held: BTreeMap<String, String>,
+}
+
+/// Figures of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Statistics {
+    /// Nodes in all.
+    pub nodes: usize,
+    /// Proven.
+    pub proven: usize,
+    /// Of these, after a sync of this run.
+    pub synced: usize,
+    /// Of these, without one, because nothing had to change.
+    pub unchanged: usize,
+    /// Failed themselves.
+    pub failed: usize,
+    /// Never started, because one before them failed.
+    pub blocked: usize,
+    /// Neither proven nor failed nor blocked.
+    pub unfinished: usize,
+    /// Syncs that were asked for again.
+    pub retries: u32,
+    /// From the begin to the end, or to now, in seconds.
+    pub makespan_seconds: u64,
+    /// How often the Workflow was submitted again because infrastructure was lost.
+    pub resubmitted: u32,
+    /// How often the agent pod was replaced.
+    pub agents_replaced: u32,
+    /// The nodes that took longest.
+    pub slowest: Vec<SlowNode>,
+}
+
+/// A node that took long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowNode {
+    /// The node.
+    pub node: String,
+    /// From when all before it was proven, in seconds.
+    pub seconds: u64,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Component {
+    /// The node.
+    pub node: String,
+    /// Its Application, `namespace/name`.
+    pub application: String,
+    /// waiting, starting, syncing, proving, proven, failed or blocked.
+    pub phase: String,
+    /// What it waits for, why it failed, or on what its proof rests.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// When all before it was proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub started: Option<Timestamp>,
+    /// When it was proven, failed or blocked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub ended: Option<Timestamp>,
+    /// Between the two, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+    /// Syncs that were asked for.
+    pub syncs: u32,
+    /// The revisions that it is proven at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<String>,
+}
+
+/// A node that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedNode {
+    /// The node.
+    pub node: String,
+    /// Its Application, `namespace/name`.
+    pub application: String,
+    /// Why it failed.
+    pub diagnosis: String,
+    /// user, policy, conflict, transient, timeout, unhealthy or internal.
+    pub class: String,
+    /// The resource that it is about, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// When it failed.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// Nodes that never started because of it.
+    pub blocks: Vec<String>,
+    /// What to do next.
+    pub next: String,
+}
+
+impl RunReport {
+    /// The report of a run, as of now.
+    pub fn new(plan: &RunPlan, record: &Record, now: Timestamp) -> Self {
+        let header = &record.header;
+        let views = record.view(plan);
+        let until = header.ended.as_ref().map_or(now, |ended| ended.at);
+        let mut statistics = Statistics {
+            nodes: views.len(),
+            makespan_seconds: between(header.started, until).seconds(),
+            resubmitted: header.resubmitted,
+            agents_replaced: header.agents_replaced,
+            ..Statistics::default()
+        };
+        let mut components = Vec::new();
+        let mut failures = Vec::new();
+        let mut culprits: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        let mut blocks: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+        for (view, node) in views.iter().zip(plan.nodes()) {
+            let entry = record.entries.get(&view.node);
+            let started = entry.and_then(|entry| entry.progress.ready_at.or(entry.started));
+            let started = started.filter(|_| view.phase != Phase::Blocked);
+            let seconds = started.zip(view.ended).map(|(from, to)| between(from, to).seconds());
+            let syncs = entry.map_or(0, |entry| u32::try_from(entry.asked.len()).unwrap_or(u32::MAX));
+            statistics.retries = statistics.retries.saturating_add(syncs.saturating_sub(1));
+            let receipt = entry.and_then(|entry| entry.receipt());
+            match view.phase {
+                Phase::Proven => {
+                    statistics.proven += 1;
+                    let synced = receipt.is_some_and(|receipt| receipt.synced);
+                    *(if synced { &mut statistics.synced } else { &mut statistics.unchanged }) += 1;
+                }
+                Phase::Failed => {
+                    statistics.failed += 1;
+                    culprits.insert(view.node.clone(), [view.node.clone()].into());
+                }
+                Phase::Blocked => {
+                    statistics.blocked += 1;
+                    let behind: BTreeSet<NodeId> =
+                        view.waits_for.iter().filter_map(|before| culprits.get(before)).flatten().cloned().collect();
+                    for culprit in &behind {
+                        blocks.entry(culprit.clone()).or_default().push(view.node.to_string());
+                    }
+                    culprits.insert(view.node.clone(), behind);
+                }
+                _ => statistics.unfinished += 1,
+            }
+            if let (Phase::Failed, Some(entry)) = (view.phase, entry)
+                && let Decision::Failed(failure) = &entry.decision
+            {
+                failures.push(FailedNode {
+                    node: view.node.to_string(),
+                    application: node.application.to_string(),
+                    diagnosis: shown(&failure.why.to_string()),
+                    class: word(&failure.class),
+                    resource: resource(&entry.decision).map(|text| shown(&text)),
+                    at: entry.since,
+                    blocks: Vec::new(),
+                    next: advice(&failure.why, Spot { application: &node.application, destination: None }),
+                });
+            }
+            components.push(Component {
+                node: view.node.to_string(),
+                application: node.application.to_string(),
+                phase: view.phase.as_str().to_owned(),
+                detail: shown(&view.detail),
+                started,
+                ended: view.ended,
+                seconds,
+                syncs,
+                revisions: receipt.map(|r| r.revisions.iter().map(|text| shown(text)).collect()).unwrap_or_default(),
+            });
+        }
+        for failure in &mut failures {
+            let id = failure.node.parse().ok();
+            failure.blocks = id.and_then(|id: NodeId| blocks.remove(&id)).unwrap_or_default();
+        }
+        let mut slowest: Vec<SlowNode> = components
+            .iter()
+            .filter_map(|c| Some(SlowNode { node: c.node.clone(), seconds: c.seconds.filter(|seconds| *seconds > 0)? }))
+            .collect();
+        slowest.sort_by(|a, b| b.seconds.cmp(&a.seconds).then_with(|| a.node.cmp(&b.node)));
+        slowest.truncate(5);
+        statistics.slowest = slowest;
+        let (verdict, exit) = match &header.ended {
+            Some(ended) => (ended.verdict.as_str(), Some(ended.verdict.exit() as u8)),
+            None => ("running", None),
+        };
+        Self {
+            run: header.run.to_string(),
+            environment: header.environment.to_string(),
+            scope: shown(&header.scope.to_string()),
+            commit: header.commit.as_ref().map(ToString::to_string),
+            plan: header.plan.to_string(),
+            runner: match header.runner {
+                Runner::Plugin => "plugin".to_owned(),
+                Runner::Pod => "pod".to_owned(),
+            },
+            summary: summary(verdict, &statistics),
+            verdict: verdict.to_owned(),
+            exit,
+            message: header.ended.as_ref().and_then(|ended| ended.message.as_deref()).map(shown),
+            started: header.started,
+            ended: header.ended.as_ref().map(|ended| ended.at),
+            statistics,
+            failures,
+            components,
+            not_held: header.not_held.iter().map(|(node, why)| (node.to_string(), shown(why))).collect(),
+        }
+    }
+
+    /// The report of a run that is about to end: the same, with the verdict that follows from its nodes.
+    pub fn ended(plan: &RunPlan, record: &Record, now: Timestamp) -> Self {
+        let mut record = record.clone();
+        if record.header.ended.is_none() {
+            let verdict = result(plan, &record, false);
+            record.header.ended = Some(crate::run::Ended { at: now, verdict, message: None });
+        }
+        Self::new(plan, &record, now)
+    }
+
+    /// For people, at most 100 columns wide where the words allow it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let s = &self.statistics;
+        let _ = writeln!(text, "run {} of {}, scope {}: {}", self.run, self.environment, self.scope, self.verdict);
+        let _ = writeln!(text, "{}", self.summary);
+        if let Some(message) = &self.message {
+            let _ = writeln!(text, "{message}");
+        }
+        for failure in &self.failures {
+            let _ = writeln!(text, "\nfailed: {} (Application {})", failure.node, failure.application);
+            let _ = writeln!(text, "  why    {}", failure.diagnosis);
+            if let Some(resource) = &failure.resource {
+                let _ = writeln!(text, "  which  {resource}");
+            }
+            let _ = writeln!(text, "  since  {}", failure.at.strftime("%FT%TZ"));
+            let _ = writeln!(text, "  next   {}", failure.next);
+            if !failure.blocks.is_empty() {
+                let _ = writeln!(text, "  blocks {}", list(&failure.blocks, 90));
+            }
+        }
+        let rest = self.components.iter().filter(|c| !matches!(c.phase.as_str(), "proven" | "failed" | "blocked"));
+        for component in rest {
+            let _ = writeln!(text, "\nunfinished: {} {} {}", component.node, component.phase, component.detail);
+        }
+        if !self.not_held.is_empty() {
+            let _ = writeln!(text, "\nno window held:");
+            for (node, why) in &self.not_held {
+                let _ = writeln!(text, "  {node}: {why}");
+            }
+        }
+        if !s.slowest.is_empty() {
+            let slow: Vec<String> = s
+                .slowest
+                .iter()
+                .map(|slow| format!("{} {}", slow.node, crate::duration::Duration::from_seconds(slow.seconds)))
+                .collect();
+            let _ = writeln!(text, "\nslowest: {}", list(&slow, 90));
+        }
+        text
+    }
+}
+
+fn summary(verdict: &str, s: &Statistics) -> String {
+    let took = crate::duration::Duration::from_seconds(s.makespan_seconds);
+    let mut text = format!("{} of {} nodes proven", s.proven, s.nodes);
+    if s.proven > 0 {
+        let _ = write!(text, " ({} synced, {} unchanged)", s.synced, s.unchanged);
+    }
+    for (count, word) in [(s.failed, "failed"), (s.blocked, "blocked"), (s.unfinished, "unfinished")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {word}");
+        }
+    }
+    let _ = write!(text, " {} {took}", if verdict == "running" { "after" } else { "in" });
+    match s.retries {
+        0 => {}
+        1 => text.push_str(", 1 retry"),
+        retries => {
+            let _ = write!(text, ", {retries} retries");
+        }
+    }
+    text
+}
+
+/// As many of these as fit into a line.
+fn list(items: &[String], width: usize) -> String {
+    let mut text = String::new();
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 && text.chars().count() + item.chars().count() + 2 > width {
+            let _ = write!(text, " and {} more", items.len() - i);
+            break;
+        }
+        if i > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(item);
+    }
+    text
+}
+
+/// A value of an enumeration as its JSON has it.
+fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::sample;
+
+    #[test]
+    fn a_report_says_what_failed_why_what_it_blocks_and_what_to_do() {
+        let run = sample::stored("r-1", 0);
+        let report = RunReport::ended(&run.plan, &run.record, sample::at(100));
+        assert_eq!((report.verdict.as_str(), report.exit), ("partial", Some(2)));
+        assert_eq!(
+            report.text(),
+            "run r-1 of dev, scope platform: partial
+1 of 5 nodes proven (1 synced, 0 unchanged), 1 failed, 1 blocked, 2 unfinished in 1m40s, 1 retry
+
+failed: a/two (Application argocd/dev-a-two)
+  why    health stayed Degraded
+  since  2026-11-16T10:01:00Z
+  next   see what is not well: `kubectl get pods` in its namespace and `argocd app get argocd/dev-a-two`; repair it, then deploy again: proven nodes pass without a sync
+  blocks b/one
+
+unfinished: argocd/proxy syncing sync 1 runs: applying \u{fffd}[2J<b>
+
+unfinished: b/two waiting `argocd/proxy` is not proven
+
+slowest: a/two 46s, a/one 12s
+"
+        );
+    }
+
+    #[test]
+    fn a_report_of_a_run_that_lasts_has_no_verdict_and_no_exit_code() {
+        let run = sample::stored("r-1", 0);
+        let report = RunReport::new(&run.plan, &run.record, sample::at(100));
+        assert_eq!((report.verdict.as_str(), report.exit, report.ended), ("running", None, None));
+    }
+
+    #[test]
+    fn what_is_written_as_json_reads_back_the_same() {
+        let run = sample::all_proven("r-1", 0);
+        let report = RunReport::new(&run.plan, &run.record, sample::at(100));
+        assert_eq!(report.statistics.unchanged, 1);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);
+    }
+}

@@ -1,0 +1,170 @@
+//! A run while it lasts: how many nodes are where, what runs and what it waits for, and how far it is.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::duration::Duration;
+use crate::gate::Wanted;
+use crate::name::NodeId;
+use crate::run::{Phase, Record, RunPlan};
+use crate::view::{between, shown};
+
+/// A run at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// How many nodes are in each phase, in the order of [`Phase::ALL`].
+    pub counts: BTreeMap<Phase, usize>,
+    /// How many there are.
+    pub nodes: usize,
+    /// What is on its way, in the order of the plan.
+    pub running: Vec<Running>,
+    /// How long the run has taken.
+    pub elapsed: Duration,
+    /// How long it will take in all if its nodes take as long as they did last time.
+    pub predicted: Option<Duration>,
+    /// Nodes of the chain that may take longest: proven ones, and all.
+    pub critical: (usize, usize),
+}
+
+/// A node on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// The node.
+    pub node: NodeId,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What it waits for.
+    pub on: String,
+    /// For how long it has been on its way.
+    pub took: Duration,
+}
+
+impl Table {
+    /// The run at a moment. `predicted` is what [`predicted`] said when it began.
+    pub fn new(plan: &RunPlan, record: &Record, now: Timestamp, predicted: Option<Duration>) -> Self {
+        let views = record.view(plan);
+        let mut counts: BTreeMap<Phase, usize> = BTreeMap::new();
+        let mut running = Vec::new();
+        for view in &views {
+            *counts.entry(view.phase).or_default() += 1;
+            if matches!(view.phase, Phase::Starting | Phase::Syncing | Phase::Proving) {
+                let entry = record.entries.get(&view.node);
+                let from = entry.and_then(|entry| entry.progress.ready_at.or(entry.started)).or(view.since);
+                let on = if view.detail.is_empty() { view.phase.as_str().to_owned() } else { shown(&view.detail) };
+                running.push(Running {
+                    node: view.node.clone(),
+                    phase: view.phase,
+                    on,
+                    took: from.map_or(Duration::ZERO, |from| between(from, now)),
+                });
+            }
+        }
+        let wanted = plan.wanted();
+        let budget = |wanted: &Wanted| wanted.timeouts.sync + wanted.timeouts.health;
+        let path = longest(&wanted, budget).0;
+        let proven = |node: &&NodeId| views.iter().any(|view| view.node == **node && view.phase == Phase::Proven);
+        let until = record.header.ended.as_ref().map_or(now, |ended| ended.at);
+        Self {
+            counts,
+            nodes: views.len(),
+            running,
+            elapsed: between(record.header.started, until),
+            predicted,
+            critical: (path.iter().filter(proven).count(), path.len()),
+        }
+    }
+
+    /// How many nodes are in a phase.
+    pub fn count(&self, phase: Phase) -> usize {
+        self.counts.get(&phase).copied().unwrap_or(0)
+    }
+}
+
+/// How long a run of this plan takes if its nodes take as long as in an earlier run: the longest chain of those times. A
+/// node that is new takes as long as the middle one of the others; where half of them are new nothing is predicted.
+pub fn predicted(plan: &RunPlan, earlier: &Record) -> Option<Duration> {
+    let wanted = plan.wanted();
+    let took = |node: &NodeId| {
+        let entry = earlier.entries.get(node).filter(|entry| entry.receipt().is_some())?;
+        Some(between(entry.progress.ready_at.or(entry.started)?, entry.since))
+    };
+    let mut known: Vec<Duration> = wanted.iter().filter_map(|wanted| took(&wanted.node)).collect();
+    if known.is_empty() || known.len() * 2 < wanted.len() {
+        return None;
+    }
+    known.sort_unstable();
+    let middle = known.get(known.len() / 2).copied()?;
+    Some(longest(&wanted, |wanted| took(&wanted.node).unwrap_or(middle)).1)
+}
+
+/// The chain with the largest sum, and the sum. Of equals the one that comes first in the plan.
+fn longest(wanted: &[Wanted], length: impl Fn(&Wanted) -> Duration) -> (Vec<NodeId>, Duration) {
+    let mut best: BTreeMap<&NodeId, (Duration, Option<&NodeId>)> = BTreeMap::new();
+    let mut last: Option<(Duration, &NodeId)> = None;
+    for node in wanted {
+        let mut before: Option<(Duration, &NodeId)> = None;
+        for predecessor in &node.predecessors {
+            // The key of the map lives as long as the nodes do, the predecessor's own text does too.
+            if let Some((sum, _)) = best.get(predecessor)
+                && before.is_none_or(|(longest, _)| *sum > longest)
+            {
+                before = Some((*sum, predecessor));
+            }
+        }
+        let sum = before.map_or(Duration::ZERO, |(sum, _)| sum) + length(node);
+        best.insert(&node.node, (sum, before.map(|(_, node)| node)));
+        if last.is_none_or(|(longest, _)| sum > longest) {
+            last = Some((sum, &node.node));
+        }
+    }
+    let total = last.map_or(Duration::ZERO, |(sum, _)| sum);
+    let mut path = Vec::new();
+    let mut at = last.map(|(_, node)| node);
+    while let Some(node) = at {
+        path.push(node.clone());
+        at = best.get(node).and_then(|(_, before)| *before);
+    }
+    path.reverse();
+    (path, total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::sample;
+
+    #[test]
+    fn a_table_counts_phases_and_names_what_runs_and_for_how_long() {
+        let run = sample::stored("r-1", 0);
+        let table = Table::new(&run.plan, &run.record, sample::at(92), None);
+        let counts: Vec<usize> = Phase::ALL.iter().map(|phase| table.count(*phase)).collect();
+        assert_eq!(counts, [1, 0, 1, 0, 1, 1, 1]);
+        assert_eq!(table.elapsed.to_string(), "1m32s");
+        assert_eq!(table.critical, (1, 3));
+        let [proxy] = table.running.as_slice() else { panic!("{table:?}") };
+        assert_eq!((proxy.node.as_str(), proxy.took.seconds()), ("argocd/proxy", 91));
+        assert!(!proxy.on.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_prediction_is_the_longest_chain_of_what_nodes_took_last_time() {
+        let plan = sample::stored("r-2", 0).plan;
+        let earlier = sample::all_proven("r-1", 0).record;
+        // a/one, a/two and b/one one after the other, ten seconds each.
+        assert_eq!(predicted(&plan, &earlier).unwrap().seconds(), 30);
+        let mut fewer = earlier.clone();
+        for node in ["a/one", "a/two", "b/one"] {
+            fewer.entries.remove(&node.parse().unwrap());
+        }
+        assert_eq!(predicted(&plan, &fewer), None);
+    }
+
+    #[test]
+    fn a_run_that_has_ended_stops_counting() {
+        let run = sample::all_proven("r-1", 0);
+        let table = Table::new(&run.plan, &run.record, sample::at(100_000), None);
+        assert_eq!(table.elapsed.seconds(), 40);
+        assert!(table.running.is_empty());
+    }
+}

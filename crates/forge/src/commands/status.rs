@@ -1,0 +1,417 @@
+//! `forge status`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use forge_core::duration::Duration;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
+use forge_core::format::Sync;
+use forge_core::gate::{NodeHealth, RunId};
+use forge_core::name::{ApplicationId, clip};
+use forge_core::render::{self, Page};
+use forge_core::run::{Header, Phase, Stored, StoredRun};
+use forge_core::view::{
+    self, ApplicationFacts, Holder, Installed, Lead, LeadFacts, Standing, StatusNode, Stranger, Window, between, shown,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::look::{self, Applications, Look, LookArguments};
+use crate::cli::Global;
+use crate::cluster::{Cluster, path};
+use crate::output::{Output, Paint};
+use crate::{records, runtime};
+
+/// Show the state of an environment: phase, authority, window, and where every node stands
+///
+/// Reads only, and nothing is refreshed: what Argo CD has not compared for a while is called stale. The record of the last
+/// runs says what was proven; without one, the graph of a checkout and Argo CD's own words must do.
+///
+/// Exit code 0 means that every node is proven, Synced and Healthy; 1 that a node failed or is blocked by one that did; 2
+/// that something is missing, degraded, unproven, on its way or stale.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    look: LookArguments,
+    /// Only what this run says; what all that are kept say together if absent
+    #[arg(long)]
+    run: Option<RunId>,
+    /// How old Argo CD's comparison may be before it is called stale
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    stale_after: Duration,
+    /// How to write it
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// One page with a picture, which needs nothing else
+    Html,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    environment: String,
+    context: String,
+    #[serde(flatten)]
+    lead: Lead,
+    window: Option<Window>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunLine>,
+    health: NodeHealth,
+    nodes: Vec<StatusNode>,
+    strangers: Vec<Stranger>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RunLine {
+    run: String,
+    scope: String,
+    commit: Option<String>,
+    started: Timestamp,
+    verdict: String,
+}
+
+pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let mut look = Look::new(global, &arguments.look)?;
+    let (status, graph) = runtime::block_on(gather(&mut look, arguments, Timestamp::now()))??;
+    let rendered = match arguments.output {
+        Format::Text => text(&status, Timestamp::now(), output),
+        Format::Json => format!("{:#}\n", serde_json::to_value(&status).unwrap_or_default()),
+        Format::Html => render::html(&Page {
+            title: &format!("{}: phase {}", status.environment, status.lead.phase.title()),
+            lead: &leading(&status, Timestamp::now()),
+            nodes: &status.nodes,
+            graph: graph.as_ref(),
+            strangers: &status.strangers,
+            notes: &status.notes,
+        }),
+    };
+    output.data(&rendered)?;
+    Ok(exit(&status))
+}
+
+fn exit(status: &Status) -> Exit {
+    match status.health {
+        NodeHealth::Failed => Exit::Findings,
+        _ if !status.nodes.is_empty() && status.nodes.iter().all(StatusNode::is_well) => Exit::Done,
+        _ => Exit::Partial,
+    }
+}
+
+async fn gather(
+    look: &mut Look,
+    arguments: &Arguments,
+    now: Timestamp,
+) -> Result<(Status, Option<forge_core::graph::Graph>), Failure> {
+    let cluster = Cluster::connect(&arguments.look.cluster).await?;
+    let workflows = arguments.look.cluster.workflows_namespace.as_str();
+    let installed = installed(look, &cluster).await?;
+    let mut stored = look.runs(&cluster, workflows).await?;
+    if let Some(run) = &arguments.run {
+        stored = Stored { runs: vec![records::one(stored, run)?], ..Stored::default() };
+    } else if let Some(broken) = stored.newest_is_broken() {
+        return Err(records::unusable(broken));
+    }
+    for run in &stored.runs {
+        look.notes.extend(run.notes.iter().cloned());
+    }
+    let lease = path::object(
+        &path::named("coordination.k8s.io", "v1", workflows, "leases"),
+        &format!("forge-{}", look.environment),
+    );
+    let holder =
+        look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| holder(&lease));
+    let window = window(look, &cluster, &stored.runs).await?;
+    let standing = view::standing(&stored.runs);
+    let (nodes, graph, live) = nodes(look, &cluster, standing.as_ref(), arguments.stale_after, now).await?;
+    let newest = stored.runs.first().map(|run| &run.record.header);
+    let proven = standing.is_some() && nodes.iter().all(|node| node.phase == Some(Phase::Proven));
+    let facts = LeadFacts { installed, holder: holder.as_ref(), window: window.as_ref(), newest, proven, now };
+    let strangers = strangers(look, standing.as_ref(), &nodes, &live);
+    let status = Status {
+        environment: look.environment.to_string(),
+        context: cluster.context.clone(),
+        lead: view::lead(&facts),
+        window,
+        push: look.checkout.as_ref().map(|checkout| push(checkout.sync)),
+        run: newest.map(run_line),
+        health: view::health(&nodes),
+        nodes,
+        strangers,
+        notes: look.notes.iter().map(|note| shown(note)).collect(),
+    };
+    Ok((status, graph))
+}
+
+/// Who acts on a push (SPEC.md section 4).
+fn push(sync: Sync) -> &'static str {
+    match sync {
+        Sync::Auto => "Argo CD alone syncs what is pushed, in no order (sync: auto)",
+        Sync::Manual => "what is pushed waits for a person or a run (sync: manual)",
+        Sync::Ordered => "a push starts a run, in dependency order (sync: ordered)",
+    }
+}
+
+fn run_line(header: &Header) -> RunLine {
+    RunLine {
+        run: header.run.to_string(),
+        scope: shown(&header.scope.to_string()),
+        commit: header.commit.as_ref().map(ToString::to_string),
+        started: header.started,
+        verdict: header.ended.as_ref().map_or("running", |ended| ended.verdict.as_str()).to_owned(),
+    }
+}
+
+/// What the API server serves; everybody who may log in may ask for that.
+async fn installed(look: &mut Look, cluster: &Cluster) -> Result<Installed, Failure> {
+    let served = cluster.get("/apis/argoproj.io/v1alpha1").await?;
+    let serves = |plural: &str| {
+        let resources = served.as_ref().and_then(|list| list.get("resources")).and_then(Value::as_array);
+        resources.is_some_and(|all| all.iter().any(|r| r.get("name").and_then(Value::as_str) == Some(plural)))
+    };
+    let (argocd, workflows) = (serves("applications"), serves("workflows"));
+    let mut forge = Some(false);
+    if serves("clusterworkflowtemplates") {
+        let template = path::object(&path::global("argoproj.io", "v1alpha1", "clusterworkflowtemplates"), "forge-node");
+        forge = match cluster.get(&template).await {
+            Ok(found) => Some(found.is_some()),
+            Err(error) if look::forbidden(&error) => {
+                look.notes.push("ClusterWorkflowTemplates may not be read".to_owned());
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok(Installed { argocd, workflows, forge })
+}
+
+fn holder(lease: &Value) -> Option<Holder> {
+    let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|run| !run.is_empty())?;
+    let renewed = lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse().ok());
+    let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).unwrap_or(60);
+    Some(Holder { run: clip(run), renewed, lasts })
+}
+
+async fn window(look: &mut Look, cluster: &Cluster, runs: &[StoredRun]) -> Result<Option<Window>, Failure> {
+    let project = path::object(&path::argo(&look.argocd, "appprojects"), look.environment.as_str());
+    let Some(project) = look.optional(cluster, &project, "the AppProject of the environment").await? else {
+        return Ok(None);
+    };
+    let windows = project.pointer("/spec/syncWindows").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    Ok(render::window_names(windows).map(|(run, names)| Window {
+        since: runs.iter().find(|known| known.plan.run.as_str() == run).map(|known| known.record.header.started),
+        run: clip(&run),
+        applications: names.iter().map(|name| clip(name)).collect(),
+    }))
+}
+
+/// Every node with what the runs and Argo CD say about it, and the graph to draw.
+async fn nodes(
+    look: &Look,
+    cluster: &Cluster,
+    standing: Option<&Standing>,
+    stale_after: Duration,
+    now: Timestamp,
+) -> Result<(Vec<StatusNode>, Option<forge_core::graph::Graph>, Applications), Failure> {
+    let blank = |node: &forge_core::name::NodeId, application: &ApplicationId| StatusNode {
+        node: node.clone(),
+        application: application.clone(),
+        phase: None,
+        detail: String::new(),
+        since: None,
+        run: None,
+        live: None,
+        stale: false,
+    };
+    let mut nodes: Vec<StatusNode> = match (standing, &look.checkout) {
+        (Some(standing), _) => standing
+            .nodes
+            .iter()
+            .map(|(view, application, run)| StatusNode {
+                phase: Some(view.phase),
+                detail: shown(&view.detail),
+                since: view.since,
+                run: Some(run.clone()),
+                ..blank(&view.node, application)
+            })
+            .collect(),
+        (None, Some(checkout)) => {
+            let ordered = checkout.graph.order();
+            let ids = ordered.iter().map(|ix| &checkout.graph.node(*ix).id);
+            ids.filter_map(|id| Some(blank(id, checkout.applications.get(id)?))).collect()
+        }
+        (None, None) => return Err(look.nothing_known()),
+    };
+    let wanted: BTreeSet<ApplicationId> = nodes.iter().map(|node| node.application.clone()).collect();
+    let live = look::applications(cluster, &look.argocd, &wanted).await?;
+    for node in &mut nodes {
+        node.live = live.found.get(&node.application).cloned();
+        node.stale = node.live.as_ref().is_some_and(|live| live.is_stale(now, stale_after));
+    }
+    // A checkout knows the stacks; the plan of a run does not.
+    let drawn = |checkout: &look::Checkout| nodes.iter().all(|node| checkout.graph.find(&node.node).is_some());
+    let graph = match (&look.checkout, standing) {
+        (Some(checkout), _) if drawn(checkout) => Some(checkout.graph.clone()),
+        (_, Some(standing)) => view::graph(&standing.plan),
+        _ => None,
+    };
+    Ok((nodes, graph, live))
+}
+
+/// Applications of the environment's AppProject that no node stands for.
+fn strangers(look: &mut Look, standing: Option<&Standing>, nodes: &[StatusNode], live: &Applications) -> Vec<Stranger> {
+    let mut known: BTreeSet<&ApplicationId> = nodes.iter().map(|node| &node.application).collect();
+    if let Some(checkout) = &look.checkout {
+        known.extend(checkout.applications.values());
+    } else if !standing.is_some_and(|standing| standing.whole) {
+        look.notes.push(
+            "which Applications are not in the graph is only known in a checkout, or after a run of the platform"
+                .to_owned(),
+        );
+        return Vec::new();
+    }
+    if !live.complete {
+        look.notes.push("Applications may not be listed, so those that are not in the graph are not known".to_owned());
+    }
+    let mine = |facts: &ApplicationFacts| facts.project.as_deref() == Some(look.environment.as_str());
+    let odd = live.found.iter().filter(|(id, facts)| !known.contains(id) && mine(facts));
+    odd.map(|(id, facts)| Stranger {
+        application: id.to_string(),
+        why: if facts.path_is_gone() {
+            "its path is gone from Git; `forge platform teardown` with its scope removes it".to_owned()
+        } else {
+            "not in the graph".to_owned()
+        },
+        live: facts.clone(),
+    })
+    .collect()
+}
+
+/// What everything else stands below.
+fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
+    let mut lines: Vec<(&str, String)> = vec![
+        ("phase", format!("{}: {}", status.lead.phase.title(), status.lead.because)),
+        ("authority", status.lead.authority.to_owned()),
+    ];
+    lines.push(("window", status.window.as_ref().map_or("none".to_owned(), |window| window_line(window, now))));
+    if let Some(run) = &status.run {
+        let commit = run.commit.as_deref().and_then(|commit| commit.get(..10)).map(|c| format!(", commit {c}"));
+        let (started, commit) = (run.started.strftime("%FT%TZ"), commit.unwrap_or_default());
+        let took = between(run.started, now);
+        lines.push((
+            "last run",
+            format!("{}, scope {}{commit}, began {started} ({took} ago): {}", run.run, run.scope, run.verdict),
+        ));
+    }
+    if let Some(push) = status.push {
+        lines.push(("push", push.to_owned()));
+    }
+    lines.push(("health", format!("{:?}, {}", status.health, counts(status))));
+    lines.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
+}
+
+fn window_line(window: &Window, now: Timestamp) -> String {
+    let names: Vec<&str> = window.applications.iter().map(String::as_str).collect();
+    let age = window.since.map_or_else(|| "of unknown age".to_owned(), |since| format!("for {}", between(since, now)));
+    let count = names.len();
+    let more = if count > 5 { format!(" and {} more", count - 5) } else { String::new() };
+    let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    format!("run {} holds {count} {age}: {shown}{more}", window.run)
+}
+
+fn counts(status: &Status) -> String {
+    let mut phases: BTreeMap<Phase, usize> = BTreeMap::new();
+    for phase in status.nodes.iter().filter_map(|node| node.phase) {
+        *phases.entry(phase).or_default() += 1;
+    }
+    let (nodes, well) = (status.nodes.len(), status.nodes.iter().filter(|node| node.is_well()).count());
+    if phases.is_empty() {
+        return format!("{well} of {nodes} Synced and Healthy; no run has proven them");
+    }
+    let told: Vec<String> = phases.iter().map(|(phase, count)| format!("{count} {}", phase.as_str())).collect();
+    format!("{well} of {nodes} well: {}", told.join(", "))
+}
+
+fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
+    let mut text = format!("{} in {}\n", output.paint(Paint::Strong, &status.environment), clip(&status.context));
+    for (what, value) in leading(status, now) {
+        let _ = writeln!(text, "  {what:<10} {value}");
+    }
+    let width = status.nodes.iter().map(|node| node.node.as_str().len()).max().unwrap_or(0).clamp(8, 34);
+    let _ =
+        writeln!(text, "\n{:<width$}  {:<8}  {:<9}  {:<11}  {:>7}  detail", "node", "phase", "sync", "health", "since");
+    for node in &status.nodes {
+        let word = |word: Option<&String>| word.map_or_else(|| "-".to_owned(), |word| clip(word));
+        let live = node.live.as_ref();
+        let phase = node.phase.map_or("-", Phase::as_str);
+        let since = node.since.or_else(|| live.and_then(|live| live.since));
+        let since = since.map_or_else(|| "-".to_owned(), |since| age(between(since, now)));
+        let (sync, health) = (word(live.and_then(|l| l.sync.as_ref())), word(live.and_then(|l| l.health.as_ref())));
+        let detail = detail(node, now);
+        let line = format!("{:<width$}  {phase:<8}  {sync:<9}  {health:<11}  {since:>7}  {detail}", node.node.as_str());
+        let line: String = line.trim_end().chars().take(100).collect();
+        let paint = match node.phase {
+            Some(Phase::Failed) => Some(Paint::Bad),
+            Some(Phase::Blocked) => Some(Paint::Busy),
+            _ => None,
+        };
+        let _ = writeln!(text, "{}", paint.map_or_else(|| line.clone(), |paint| output.paint(paint, &line)));
+    }
+    if !status.strangers.is_empty() {
+        let _ = writeln!(text, "\nApplications of AppProject {} that no node stands for:", status.environment);
+        for stranger in &status.strangers {
+            let _ = writeln!(text, "  {}: {}", stranger.application, stranger.why);
+        }
+    }
+    for note in &status.notes {
+        let _ = writeln!(text, "\nnote: {note}");
+    }
+    if status.nodes.iter().any(|node| !node.is_well()) {
+        let _ = writeln!(text, "\n`forge why NODE --environment {}` says what keeps a node.", status.environment);
+    }
+    text
+}
+
+fn detail(node: &StatusNode, now: Timestamp) -> String {
+    let stale = node.stale.then(|| {
+        let compared = node.live.as_ref().and_then(|live| live.compared);
+        compared.map_or_else(
+            || "stale: never compared".to_owned(),
+            |at| format!("stale: compared {} ago", age(between(at, now))),
+        )
+    });
+    let own = match &node.live {
+        _ if !node.detail.is_empty() && node.phase != Some(Phase::Proven) => Some(node.detail.clone()),
+        None => Some("the Application does not exist".to_owned()),
+        Some(live) => {
+            let unwell = live.unwell.first().map(|r| format!("{} {} {}", r.resource, r.health, r.message));
+            unwell.or_else(|| live.conditions.first().cloned())
+        }
+    };
+    [stale, own].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// The two largest units of a span.
+fn age(span: Duration) -> String {
+    let seconds = span.seconds();
+    let coarse = match seconds {
+        0..3600 => seconds,
+        3600..86_400 => seconds / 60 * 60,
+        _ => seconds / 3600 * 3600,
+    };
+    Duration::from_seconds(coarse).to_string()
+}

@@ -1,0 +1,219 @@
+//! Work that is watched: a table that is drawn in place on a terminal, one line per event elsewhere. The simulation and a
+//! real run are drawn by the same code.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use forge_core::duration::Duration;
+use forge_core::name::NodeId;
+use forge_core::run::{Phase, Record, RunPlan};
+use forge_core::view::{Event, Happened, Table, events, predicted};
+use jiff::Timestamp;
+
+use crate::output::{Output, Paint};
+
+/// Hours, minutes and seconds.
+pub(crate) fn clock(seconds: u64) -> String {
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// One picture of the work: what is counted, and what runs.
+pub(crate) struct Frame {
+    /// How long it has taken.
+    pub(crate) clock: String,
+    /// Of how much; in words.
+    pub(crate) of: String,
+    /// Nodes in all.
+    pub(crate) nodes: usize,
+    pub(crate) proven: usize,
+    pub(crate) waiting: usize,
+    pub(crate) failed: usize,
+    pub(crate) blocked: usize,
+    /// What runs: its name, for how long, what it waits for.
+    pub(crate) running: Vec<(String, String, String)>,
+}
+
+impl Frame {
+    fn text(&self, rows: usize, width: usize, output: &Output<'_>) -> String {
+        let running = self.running.len();
+        let mut text = format!(
+            "{}  {}   {} proven, {running} running, {} waiting",
+            output.paint(Paint::Strong, &self.clock),
+            self.of,
+            output.paint(Paint::Good, &self.proven.to_string()),
+            self.waiting
+        );
+        if self.failed + self.blocked > 0 {
+            let failed = output.paint(Paint::Bad, &self.failed.to_string());
+            let _ = write!(text, ", {failed} failed, {} blocked", self.blocked);
+        }
+        text.push('\n');
+        let bar_width = width.saturating_sub(2).min(80);
+        let filled = bar_width * self.proven / self.nodes.max(1);
+        let _ = writeln!(text, "[{}{}]", "#".repeat(filled), ".".repeat(bar_width - filled));
+        for (name, took, on) in self.running.iter().take(rows) {
+            let line = format!("  {name:<34} {took:>6}  {on}");
+            let line: String = line.chars().take(width).collect();
+            let _ = writeln!(text, "{line}");
+        }
+        if running > rows {
+            let _ = writeln!(text, "  … and {} more", running - rows);
+        }
+        text
+    }
+}
+
+/// The part of a terminal that is drawn again and again.
+#[derive(Default)]
+pub(crate) struct Screen {
+    drawn: usize,
+}
+
+impl Screen {
+    /// Replaces what was drawn last; `above` stays there for good.
+    pub(crate) fn show(&mut self, above: &str, frame: &Frame, output: &mut Output<'_>) {
+        let (width, height) =
+            terminal_size::terminal_size().map_or((100, 30), |(w, h)| (usize::from(w.0), usize::from(h.0)));
+        let rows = height.saturating_sub(8).clamp(3, 14);
+        let table = frame.text(rows, width.min(100), output);
+        let up = if self.drawn > 0 { format!("\u{1b}[{}A\u{1b}[J", self.drawn) } else { String::new() };
+        self.drawn = table.lines().count();
+        output.raw(&format!("{up}{above}{table}"));
+    }
+}
+
+/// A run that is followed.
+pub(crate) struct Live {
+    /// Draw in place; else tell events.
+    in_place: bool,
+    screen: Screen,
+    /// What was told already.
+    told: BTreeSet<(NodeId, Happened)>,
+    predicted: Option<Duration>,
+}
+
+impl Live {
+    /// Follows a run; `in_place` is [`Output::live`].
+    pub(crate) fn new(in_place: bool) -> Self {
+        Self { in_place, screen: Screen::default(), told: BTreeSet::new(), predicted: None }
+    }
+
+    /// With the times of an earlier run to go by.
+    pub(crate) fn like(mut self, plan: &RunPlan, earlier: Option<&Record>) -> Self {
+        self.predicted = earlier.and_then(|earlier| predicted(plan, earlier));
+        self
+    }
+
+    /// Shows where the run is now. Events are told once each, however often this is called.
+    pub(crate) fn update(&mut self, plan: &RunPlan, record: &Record, now: Timestamp, output: &mut Output<'_>) {
+        let width = plan.nodes().map(|node| node.id.as_str().len()).max().unwrap_or(0).clamp(8, 40);
+        let mut lines = String::new();
+        for event in events(plan, record) {
+            if self.told.insert((event.node.clone(), event.what)) {
+                // What went wrong stays on the screen; the rest is in the table.
+                if !self.in_place || matches!(event.what, Happened::Failed | Happened::Retrying(_)) {
+                    let _ = writeln!(lines, "{}", line(&event, width, output));
+                }
+            }
+        }
+        if self.in_place {
+            let frame = frame(&Table::new(plan, record, now, self.predicted));
+            self.screen.show(&lines, &frame, output);
+        } else if !lines.is_empty() {
+            output.raw(&lines);
+        }
+    }
+}
+
+fn line(event: &Event, width: usize, output: &Output<'_>) -> String {
+    let (paint, between) = match event.what {
+        Happened::Proven => (Paint::Good, " "),
+        Happened::Failed => (Paint::Bad, ": "),
+        Happened::Retrying(_) => (Paint::Busy, ": "),
+        Happened::Blocked => (Paint::Busy, " "),
+        _ => (Paint::Dim, " "),
+    };
+    let word = output.paint(paint, &event.what.to_string());
+    let between = if event.detail.is_empty() { "" } else { between };
+    // UTC, and says so: the run and whoever watches it need not be in one place.
+    format!("{}  {:<width$}  {word}{between}{}", event.at.strftime("%TZ"), event.node.as_str(), event.detail)
+}
+
+fn frame(table: &Table) -> Frame {
+    let (done, path) = table.critical;
+    Frame {
+        clock: clock(table.elapsed.seconds()),
+        of: match table.predicted {
+            Some(predicted) => format!("of about {}", clock(predicted.seconds())),
+            None => format!("{done} of {path} on the critical path"),
+        },
+        nodes: table.nodes,
+        proven: table.count(Phase::Proven),
+        waiting: table.count(Phase::Waiting),
+        failed: table.count(Phase::Failed),
+        blocked: table.count(Phase::Blocked),
+        running: table.running.iter().map(|r| (r.node.to_string(), r.took.to_string(), r.on.clone())).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of one node, as its ConfigMaps hold it.
+    fn run(decision: &str) -> (RunPlan, Record) {
+        let plan = serde_json::from_str(
+            r#"{"run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
+                "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
+                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
+                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"}}}]}"#,
+        )
+        .unwrap();
+        let record = format!(
+            r#"{{"header": {{"run": "r-1", "environment": "dev", "scope": "platform", "runner": "plugin", "nodes": 1,
+                "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                "started": "2026-11-16T12:03:00Z", "deadline": "2026-11-16T13:03:00Z"}},
+            "entries": {{"argocd/db": {{"node": "argocd/db", "since": "2026-11-16T12:04:00Z", "decision": {decision},
+                "started": "2026-11-16T12:03:41Z", "asked": [{{"attempt": 1, "at": "2026-11-16T12:03:42Z"}}]}}}}}}"#
+        );
+        (plan, serde_json::from_str(&record).unwrap())
+    }
+
+    const WAITS: &str = r#"{"type": "wait", "on": {"type": "operation", "attempt": 1, "message": "x"}, "until": "2026-11-16T12:09:00Z"}"#;
+    const FAILED: &str =
+        r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
+
+    fn told(live: &mut Live, decision: &str) -> String {
+        let (plan, record) = run(decision);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let now = "2026-11-16T12:04:30Z".parse().unwrap();
+        live.update(&plan, &record, now, &mut Output::new(&mut out, &mut err, true));
+        assert!(out.is_empty());
+        String::from_utf8(err).unwrap()
+    }
+
+    #[test]
+    fn elsewhere_than_on_a_terminal_every_event_is_one_line_and_told_once() {
+        let mut live = Live::new(false);
+        assert_eq!(told(&mut live, WAITS), "12:03:41Z  argocd/db  started\n12:03:42Z  argocd/db  syncing\n");
+        assert_eq!(told(&mut live, WAITS), "");
+        assert_eq!(told(&mut live, FAILED), "12:04:00Z  argocd/db  failed: health stayed Degraded\n");
+        assert_eq!(told(&mut live, FAILED), "");
+    }
+
+    #[test]
+    fn on_a_terminal_the_table_is_replaced_and_a_failure_stays_above_it() {
+        let mut live = Live::new(true);
+        let first = told(&mut live, WAITS);
+        assert!(
+            first.starts_with("00:01:30  0 of 1 on the critical path   0 proven, 1 running, 0 waiting\n["),
+            "{first}"
+        );
+        assert!(first.contains("  argocd/db                             49s  sync 1 runs: x\n"), "{first}");
+        assert!(first.lines().all(|line| line.chars().count() <= 100));
+        let second = told(&mut live, FAILED);
+        assert!(second.starts_with("\u{1b}[3A\u{1b}[J12:04:00Z  argocd/db  failed: health stayed Degraded\n00:01:30"));
+        assert!(!told(&mut live, FAILED).contains("health stayed"));
+    }
+}
