@@ -7,4 +7,5 @@ mod git;
 mod lint_report;
 pub mod load;
 mod output;
+mod runtime;
 mod write_files;

@@ -149,7 +149,7 @@ fn all<'j, T>(
             // Kubernetes lists nothing twice; where a file does, the choice must not depend on its order (INV-9).
             let kept = found.entry(id).or_insert(json);
             if *kept != json {
-                *kept = std::cmp::min_by_key(json, *kept, |json| json.to_string());
+                *kept = std::cmp::min_by_key(json, *kept, ToString::to_string);
             }
         }
     }
