@@ -2,6 +2,7 @@
 
 pub mod crd;
 pub mod example;
+pub mod foreign;
 pub mod generate;
 pub mod reference;
 pub mod sandbox;
