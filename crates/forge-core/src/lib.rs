@@ -5,6 +5,7 @@
 //! fail), [`render`] writes what would be submitted. The gate is not a step but one pure function,
 //! [`gate::decide`], which everything that judges a node calls.
 
+pub mod adopt;
 pub mod code;
 pub mod digest;
 pub mod duration;
@@ -22,6 +23,7 @@ pub mod repository;
 pub mod run;
 pub mod scaffold;
 pub mod simulate;
+pub mod url;
 pub mod validate;
 pub mod view;
 pub mod yaml;

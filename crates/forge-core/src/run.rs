@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_looked_at, result};
 pub use store::{
-    CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces, read_plan,
-    record_name, shortened,
+    CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces,
+    read_plan, record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
 

@@ -14,6 +14,7 @@ mod suppress;
 use std::collections::BTreeMap;
 
 pub use assemble::assemble;
+pub(crate) use secrets::scrubbed;
 pub use suppress::Suppression;
 
 use crate::code::Code;

@@ -2,6 +2,7 @@
 
 pub mod crd;
 pub mod example;
+pub mod foreign;
 pub mod generate;
 pub mod image;
 pub mod order;

@@ -6,15 +6,16 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{bootstrap, env, graph, init, lint, plan, platform, project, sandbox, schema, serve};
-use crate::commands::{history, status, why};
+use crate::commands::{
+    adopt, bootstrap, env, graph, history, init, lint, plan, platform, project, sandbox, schema, serve, status, why,
+};
 use crate::output::Output;
 use forge_core::exit::Exit;
 
 /// Deploys a platform of interdependent applications onto Kubernetes in dependency order, through Argo, from Git
 ///
-/// Everything here works without a cluster. Start with `forge init` in an empty Git repository, or look at a repository
-/// that is there with `forge lint` and `forge graph`.
+/// Start with `forge init` in an empty Git repository, or with `forge adopt` where an Argo CD is running already; look at a
+/// repository that is there with `forge lint` and `forge graph`. Only what talks to Argo needs a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "forge", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -38,6 +39,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Arguments),
+    Adopt(adopt::Arguments),
     Env(env::Arguments),
     Project(project::Arguments),
     Lint(lint::Arguments),
@@ -76,6 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
     let mut output = Output::new(&mut out, &mut err, no_colour);
     let result = match cli.command {
         Command::Init(arguments) => init::run(&cli.global, &arguments, &mut output),
+        Command::Adopt(arguments) => adopt::run(&cli.global, &arguments, &mut output),
         Command::Env(arguments) => env::run(&cli.global, &arguments, &mut output),
         Command::Project(arguments) => project::run(&cli.global, &arguments, &mut output),
         Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, whose doc comments are the help text, and one function.
 
+pub(crate) mod adopt;
 pub(crate) mod bootstrap;
 pub(crate) mod env;
 pub(crate) mod graph;

@@ -105,7 +105,9 @@ impl Recorder {
     pub(crate) async fn may_start(&self) -> bool {
         let Some((cluster, namespace)) = &self.target else { return true };
         let name = record_name(&self.plan.run, 0);
-        let Ok(Some(found)) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await else { return false };
+        let Ok(Some(found)) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await else {
+            return false;
+        };
         let data = found.get("data");
         let header = data.and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str);
         let header: Option<Header> = header.and_then(|text| serde_json::from_str(text).ok());
@@ -261,7 +263,7 @@ pub(crate) fn read_entries(config_map: &Value) -> Result<Vec<(NodeId, Entry)>, S
         return Ok(Vec::new());
     }
     let data = config_map.get("data").and_then(Value::as_object).into_iter().flatten();
-    let entries = data.filter(|(key, _)| *key != forge_core::run::HEADER_KEY).map(|(key, text)| {
+    let entries = data.filter(|(key, _)| ![HEADER_KEY, CANCEL_KEY].contains(&key.as_str())).map(|(key, text)| {
         let entry: Entry = serde_json::from_str(text.as_str().unwrap_or_default())
             .map_err(|error| format!("`{key}` of ConfigMap `{name}` cannot be read: {error}"))?;
         Ok((entry.node.clone(), entry))

@@ -140,7 +140,7 @@ pub(super) fn in_text<'t>(path: &str, text: &'t str, hints: Hints, findings: &mu
 }
 
 /// A text for a message, without the secrets that can be recognised in it.
-pub(super) fn scrubbed(text: &str) -> Cow<'_, str> {
+pub(crate) fn scrubbed(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut rest = 0;
     for found in recognised(text) {

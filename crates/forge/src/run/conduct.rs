@@ -13,7 +13,9 @@ use forge_core::failure::Failure;
 use forge_core::gate::{Health, RunId};
 use forge_core::name::NodeId;
 use forge_core::render;
-use forge_core::run::{CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result};
+use forge_core::run::{
+    CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;

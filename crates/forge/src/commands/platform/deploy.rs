@@ -11,16 +11,21 @@ use forge_core::failure::Failure;
 use forge_core::gate::Decision;
 use forge_core::graph::Scope;
 use forge_core::plan::plan;
+use forge_core::render;
 use forge_core::run::{Record, RunPlan, Runner};
+use forge_core::view::RunReport;
+use jiff::Timestamp;
 
 use crate::argocd::ArgoCd;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::commands::selection;
 use crate::git::{self, Pushed};
+use crate::live::Live;
 use crate::load;
 use crate::metrics::Metrics;
 use crate::output::{Output, Paint};
+use crate::records;
 use crate::run::prepare::{self, Looked, Made};
 use crate::run::{Place, conduct, follow};
 use crate::runtime::block_on;
@@ -61,8 +66,21 @@ pub(crate) struct Arguments {
     /// Deadline of the whole run, instead of the graph's own
     #[arg(long, value_name = "DURATION")]
     timeout: Option<forge_core::duration::Duration>,
+    /// How the report is written
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For CI: one test case per node
+    Junit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -153,7 +171,7 @@ async fn deploy(
         followed(&place, &run, output).await?
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
-    finish(&run, &record, output)
+    finish(arguments.output, &run, &record, output)
 }
 
 async fn conducted(
@@ -181,23 +199,24 @@ async fn conducted(
 
 async fn followed(place: &Place, run: &RunPlan, output: &mut Output<'_>) -> Result<Option<Record>, Failure> {
     let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    let before = records::latest(&place.cluster, &place.places.workflows, &run.environment).await.ok().flatten();
+    let mut live = Live::new(output.live).like(run, before.as_ref().map(|stored| &stored.record));
     let output = std::cell::RefCell::new(output);
-    let mut phases = std::collections::BTreeMap::new();
-    let show = |record: &Record| {
-        for view in record.view(run) {
-            if phases.insert(view.node.clone(), view.phase) != Some(view.phase) {
-                output.borrow_mut().say(&format!("{} {} {}", view.node, view.phase.as_str(), view.detail));
-            }
-        }
-    };
+    let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
     follow::follow(place, run, &who, show, |text| output.borrow_mut().say(text)).await
 }
 
-fn finish(run: &RunPlan, record: &Record, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let _ = run;
-    let Some(ended) = &record.header.ended else { return Ok(Exit::Partial) };
-    output.say(&format!("{} {}", ended.verdict.as_str(), ended.message.clone().unwrap_or_default()));
-    Ok(ended.verdict.exit())
+/// The report on stdout; the exit code says the same.
+fn finish(format: Format, run: &RunPlan, record: &Record, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let report = RunReport::new(run, record, Timestamp::now());
+    let text = match format {
+        Format::Text => report.text(),
+        Format::Json => format!("{:#}\n", serde_json::json!(report)),
+        Format::Junit => render::junit(&report),
+    };
+    output.data(&text)?;
+    let verdict = record.header.ended.as_ref().map(|ended| ended.verdict);
+    Ok(verdict.map_or(Exit::Partial, forge_core::run::Verdict::exit))
 }
 
 fn dry_run(looked: &Looked, output: &mut Output<'_>) -> Result<Exit, Failure> {

@@ -1,0 +1,316 @@
+//! Adoption: a golden case of about 35 foreign Applications, and properties that hold for any input.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the crate is pure; its tests read golden files, and panic where one is wrong"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use forge_core::adopt::{Adopted, Found, Kind, Options, adopt};
+use forge_core::graph::Graph;
+use forge_core::validate::{Content, tree};
+use forge_testkit::generate::Random;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/adopt")
+}
+
+fn golden() -> Found {
+    let mut input: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder().join("input.json")).unwrap()).unwrap();
+    let mut take = |name: &str| input[name].take().as_array().unwrap().clone();
+    Found {
+        applications: take("applications"),
+        application_sets: Some(take("applicationSets")),
+        projects: Some(take("projects")),
+        definitions: Some(take("definitions")),
+        settings: Some(json!({"data": {}})),
+        one_namespace: false,
+    }
+}
+
+fn options() -> Options {
+    Options { environment: None, argocd: "argocd".parse().unwrap(), projects: Default::default() }
+}
+
+fn adopted(found: &Found) -> Adopted {
+    adopt(found, &options()).unwrap()
+}
+
+fn text<'a>(adopted: &'a Adopted, path: &str) -> &'a str {
+    &adopted.files.iter().find(|file| file.path == path).unwrap().text
+}
+
+/// The graph of what was written, after lint has found nothing wrong with it.
+fn built(adopted: &Adopted) -> Graph {
+    let files: BTreeMap<String, Content> =
+        adopted.files.iter().map(|file| (file.path.clone(), Content::Bytes(file.text.clone().into_bytes()))).collect();
+    let report = tree(&files);
+    let findings: Vec<_> = report.findings.iter().filter(|f| f.code != forge_core::code::Code::Placeholder).collect();
+    assert!(findings.is_empty(), "{findings:#?}\n{}", text(adopted, "graph.yaml"));
+    let repository = report.repository.expect("a repository that can be used");
+    let build = repository.environment_graph(&repository.environments[0]);
+    build.graph.unwrap_or_else(|| panic!("{:#?}", build.findings))
+}
+
+fn awaited(graph: &Graph, id: &str) -> Vec<String> {
+    let node = graph.find(&id.parse().unwrap()).unwrap_or_else(|| panic!("no node {id}"));
+    let all = graph.with_predecessors(&[node]);
+    all.iter().filter(|other| **other != node).map(|other| graph.node(*other).id.to_string()).collect()
+}
+
+fn of_kind(adopted: &Adopted, kind: Kind) -> Vec<(&str, &str)> {
+    let hazards = adopted.hazards.iter().filter(|hazard| hazard.kind == kind);
+    hazards.map(|hazard| (hazard.about.as_str(), hazard.detail.as_str())).collect()
+}
+
+#[test]
+fn a_foreign_platform_becomes_these_files() {
+    let adopted = adopted(&golden());
+    built(&adopted);
+    for name in ["forge.yaml", "graph.yaml", "ADOPTED.md"] {
+        forge_testkit::reference::compare(&folder().join("expected").join(name), text(&adopted, name));
+    }
+    assert!(adopted.files.iter().all(|file| !file.text.contains("hunter2")), "a password of the cluster was written");
+}
+
+#[test]
+fn shuffled_objects_give_the_same_bytes() {
+    let expected = adopted(&golden());
+    for seed in 0..20 {
+        let mut found = golden();
+        let mut random = Random::new(seed);
+        let mut shuffle = |list: &mut Vec<Value>| {
+            for i in (1..list.len()).rev() {
+                list.swap(i, random.below(i + 1));
+            }
+        };
+        shuffle(&mut found.applications);
+        found
+            .application_sets
+            .iter_mut()
+            .chain(&mut found.projects)
+            .chain(&mut found.definitions)
+            .for_each(&mut shuffle);
+        assert_eq!(adopted(&found), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_level_waits_for_all_below_the_level_before_it() {
+    let graph = built(&adopted(&golden()));
+    let portal = awaited(&graph, "argocd/portal");
+    for before in ["root", "cert-manager", "postgres-operator", "monitoring", "alerts", "grafana", "tenant-c"] {
+        assert!(portal.contains(&format!("argocd/{before}")), "{before} is not before portal: {portal:?}");
+    }
+    assert!(!portal.contains(&"argocd/shop-dev".to_owned()));
+    assert_eq!(awaited(&graph, "argocd/shop-us"), ["argocd/shop-dev", "argocd/shop-staging"]);
+}
+
+#[test]
+fn waves_win_over_definitions_and_what_was_dropped_is_named() {
+    let adopted = adopted(&golden());
+    let dropped = of_kind(&adopted, Kind::OrderConflict);
+    assert!(
+        dropped
+            .contains(&("Application argocd/policies", "uses postgresqls.acid.zalan.do of argocd/postgres-operator"))
+    );
+    assert_eq!(dropped.len(), adopted.summary.dropped);
+}
+
+#[test]
+fn without_the_list_of_definitions_kinds_are_told_by_their_plural() {
+    let mut found = golden();
+    found.definitions = None;
+    let adopted = adopted(&found);
+    assert!(awaited(&built(&adopted), "argocd/tenant-a").contains(&"argocd/postgres-operator".to_owned()));
+    assert_eq!(of_kind(&adopted, Kind::Unread).len(), 1);
+}
+
+#[test]
+fn a_parent_whose_health_includes_its_children_is_not_waited_for() {
+    let mut found = golden();
+    found.settings =
+        Some(json!({"data": {"resource.customizations.health.argoproj.io_Application": "hs = {} return hs"}}));
+    let adopted = adopted(&found);
+    let graph = built(&adopted);
+    assert!(awaited(&graph, "argocd/cert-manager").is_empty());
+    // The children of a child still come after the wave before it.
+    assert!(awaited(&graph, "argocd/alerts").contains(&"argocd/ingress".to_owned()));
+    assert_eq!(of_kind(&adopted, Kind::ParentHealth).len(), 2);
+}
+
+#[test]
+fn a_selection_keeps_the_order_that_leads_through_what_is_left_out() {
+    let options = Options { projects: ["tenants".to_owned()].into(), ..options() };
+    let adopted = adopt(&golden(), &options).unwrap();
+    assert_eq!(adopted.environment.as_str(), "tenants");
+    assert_eq!((adopted.summary.applications, adopted.summary.left_out), (3, 29));
+    assert_eq!(of_kind(&adopted, Kind::OutsideSelection).len(), 3);
+    built(&adopted);
+}
+
+#[test]
+fn applications_that_manage_each_other_are_told_and_not_ordered() {
+    let parent = |name: &str, of: &str| {
+        json!({"metadata": {"name": name, "namespace": "argocd"}, "spec": {"project": "p"},
+            "status": {"resources": [{"group": "argoproj.io", "kind": "Application", "name": of, "namespace": "argocd"}]}})
+    };
+    let found = Found {
+        applications: vec![parent("a", "b"), parent("b", "a"), parent("c", "d"), parent("d", "none")],
+        ..Found::default()
+    };
+    let adopted = adopted(&found);
+    assert_eq!(of_kind(&adopted, Kind::Circle).len(), 2);
+    let graph = built(&adopted);
+    assert!(awaited(&graph, "argocd/b").is_empty());
+    assert_eq!(awaited(&graph, "argocd/d"), ["argocd/c"]);
+}
+
+#[test]
+fn what_is_no_application_is_left_out_and_told() {
+    let long = "x".repeat(300);
+    let found = Found {
+        applications: vec![
+            json!(null),
+            json!([1]),
+            json!("text"),
+            json!({}),
+            json!({"metadata": {"name": "\u{1b}[31m`forge:allow`", "namespace": "a\nb"}}),
+            json!({"metadata": {"name": long, "namespace": "argocd"}}),
+            json!({"metadata": {"name": "ok", "annotations": [], "labels": 3}, "spec": "x", "status": {"resources": {}, "conditions": 1}}),
+            json!({"metadata": {"name": "true", "namespace": "argocd"}, "spec": {"project": "null"}, "status": null}),
+        ],
+        application_sets: Some(vec![json!(7), json!({"metadata": {"name": "s"}, "spec": {"strategy": []}})]),
+        projects: Some(vec![json!(null)]),
+        definitions: Some(vec![json!({"metadata": {"name": 1}})]),
+        ..Found::default()
+    };
+    let adopted = adopted(&found);
+    let graph = built(&adopted);
+    assert_eq!(graph.nodes().len(), 2);
+    assert!(!text(&adopted, "ADOPTED.md").contains('\u{1b}'));
+}
+
+/// A platform of any shape: parents, waves, sets, definitions and uses at random, circles and contradictions included.
+fn random(seed: u64, size: usize) -> Found {
+    let mut random = Random::new(seed);
+    let size = size.max(1);
+    let mut applications = Vec::new();
+    for n in 0..size {
+        let mut resources = Vec::new();
+        for _ in 0..random.below(4) {
+            let kind = random.below(6);
+            resources.push(match random.below(4) {
+                0 => json!({"group": "argoproj.io", "kind": "Application", "namespace": "argocd", "name": format!("a{}", random.below(size)), "syncWave": random.below(3)}),
+                1 => json!({"group": "argoproj.io", "kind": "ApplicationSet", "namespace": "argocd", "name": format!("s{}", random.below(4))}),
+                2 => json!({"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": format!("k{kind}s.g{}.io", kind % 2)}),
+                _ => json!({"group": format!("g{}.io", kind % 2), "kind": format!("K{kind}"), "name": "x", "namespace": "n"}),
+            });
+        }
+        let mut metadata =
+            json!({"name": format!("a{n}"), "namespace": "argocd", "labels": {"l": random.below(4).to_string()}});
+        if random.below(3) == 0 {
+            metadata["annotations"] = json!({
+                "argocd.argoproj.io/sync-wave": (random.below(5) as i64 - 2).to_string(),
+                "argocd.argoproj.io/tracking-id": format!("a{}:argoproj.io/Application:argocd/a{n}", random.below(size)),
+            });
+        }
+        if random.below(4) == 0 {
+            metadata["ownerReferences"] = json!([{"kind": "ApplicationSet", "name": format!("s{}", random.below(6))}]);
+        }
+        applications.push(json!({
+            "metadata": metadata,
+            "spec": {"project": format!("P{}", random.below(3)), "destination": {"name": format!("c{}", random.below(2))}},
+            "status": {"resources": resources},
+        }));
+    }
+    let mut sets = Vec::new();
+    for n in 0..4 {
+        let steps: Vec<Value> = (0..random.below(3))
+            .map(|step| json!({"matchExpressions": [{"key": "l", "operator": if random.below(5) == 0 { "NotIn" } else { "In" }, "values": [step.to_string()]}]}))
+            .collect();
+        sets.push(json!({"metadata": {"name": format!("s{n}"), "namespace": "argocd"},
+            "spec": {"strategy": {"type": "RollingSync", "rollingSync": {"steps": steps}}}}));
+    }
+    let settings = (random.below(2) == 0)
+        .then(|| json!({"data": {"resource.customizations.health.argoproj.io_Application": "x"}}));
+    Found { application_sets: Some(sets), applications, settings, ..Found::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(200)))]
+
+    #[test]
+    fn whatever_is_there_the_result_lints_builds_and_has_no_cycle(seed in any::<u64>(), size in 1..60_usize) {
+        let mut found = random(seed, size);
+        let first = adopted(&found);
+        prop_assert_eq!(built(&first).nodes().len(), size);
+        found.applications.reverse();
+        prop_assert_eq!(adopted(&found), first);
+        let options = Options { projects: ["P1".to_owned()].into(), ..options() };
+        built(&adopt(&found, &options).unwrap());
+    }
+
+    #[test]
+    fn texts_of_any_kind_never_make_files_that_cannot_be_read(texts in proptest::collection::vec(".{0,40}", 12)) {
+        let at = |n: usize| texts[n].as_str();
+        let found = Found {
+            applications: vec![json!({
+                "metadata": {"name": "a", "namespace": "argocd", "annotations": {"argocd.argoproj.io/sync-wave": at(0)}},
+                "spec": {"project": at(1), "destination": {"name": at(2)}, "source": {"repoURL": at(3), "targetRevision": at(4)}},
+                "status": {"health": {"status": at(5)}, "conditions": [{"type": format!("{}Error", at(6))}],
+                    "resources": [
+                        {"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": at(7)},
+                        {"group": at(8), "kind": at(9), "name": at(10), "hook": true},
+                        {"group": at(8), "kind": at(9), "name": at(10), "requiresPruning": true}]},
+            }), json!({"metadata": {"name": at(11), "namespace": "argocd"}})],
+            ..Found::default()
+        };
+        built(&adopted(&found));
+    }
+}
+
+/// Runs it and fails if it takes long.
+fn quickly(found: &Found) -> Adopted {
+    #[expect(clippy::disallowed_types, reason = "a test may look at the clock")]
+    let start = std::time::Instant::now();
+    let adopted = adopted(found);
+    let took = start.elapsed();
+    assert!(took.as_secs() < 10, "{took:?}");
+    adopted
+}
+
+#[test]
+fn a_knot_of_two_thousand_applications_is_cut_where_it_must_be() {
+    let size = 2000;
+    let definition = |n: usize| json!({"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": format!("k{n}s.g.io")});
+    let used =
+        |n: usize| json!({"group": "g.io", "kind": format!("K{}", n % size), "namespace": "n", "name": n.to_string()});
+    let application = |n: usize| {
+        json!({"metadata": {"name": format!("a{n}"), "namespace": "argocd"}, "spec": {"project": "p"},
+            "status": {"resources": [definition(n), used(n + 1), used(n + 7), used(n + 100)]}})
+    };
+    let found = Found { applications: (0..size).map(application).collect(), ..Found::default() };
+    let adopted = quickly(&found);
+    assert!(adopted.summary.dropped > 0 && adopted.summary.dropped < 200, "{:?}", adopted.summary);
+    built(&adopted);
+}
+
+#[test]
+fn two_thousand_applications_take_no_more_than_a_moment() {
+    let mut found = random(1, 2000);
+    let resources: Vec<Value> =
+        (0..10_000).map(|n| json!({"kind": "ConfigMap", "namespace": "n", "name": format!("c{n}")})).collect();
+    found.applications[7]["status"]["resources"] = json!(resources);
+    found.applications[8]["status"]["resources"] = json!(resources);
+    let adopted = quickly(&found);
+    assert_eq!(built(&adopted).nodes().len(), 2000);
+}
