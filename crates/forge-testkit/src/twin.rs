@@ -41,6 +41,9 @@ pub struct Options {
     pub auto: bool,
     /// What the times of the example are multiplied with.
     pub scale: f64,
+    /// Whether every node is a Deployment with a pod of its own, for measuring: CustomResourceDefinitions make Argo CD and
+    /// the API server read all schemas again, which says nothing about who orders the nodes.
+    pub pods: bool,
     /// Limits of sync and health, for every node; as in the example if absent.
     pub timeouts: Option<(String, String)>,
     /// How often a failed sync is tried again, for every node; as in the example if absent.
@@ -56,6 +59,7 @@ impl Options {
             image: image.to_owned(),
             auto: false,
             scale: 1.0,
+            pods: false,
             timeouts: None,
             retry_limit: None,
         }
@@ -69,6 +73,10 @@ impl Options {
     /// The node as `graph.yaml` and commands name it.
     pub fn id(&self, node: &str) -> String {
         format!("{ARGOCD}/{}", self.application(node))
+    }
+
+    fn flavoured(&self, app: &App) -> App {
+        if self.pods { App { flavour: Flavour::Deployment, ..*app } } else { *app }
     }
 
     /// Seconds from the start of an application of the example to its health.
@@ -118,7 +126,7 @@ pub fn files(options: &Options) -> Vec<(String, String)> {
         name: stack.name,
         layer: stack.layer,
         depends_on: stack.depends_on,
-        nodes: stack.apps.iter().map(|app| member(options, stack, app)).collect(),
+        nodes: stack.apps.iter().map(|app| member(options, stack, &options.flavoured(app))).collect(),
     });
     assembled(options, &groups.collect::<Vec<_>>())
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, ClusterError, escaped, path};
 
-pub(crate) use application::{Application, Resource, Source};
+pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
 
 /// The name of the info that carries our nonce.

@@ -27,7 +27,7 @@ use crate::recorder::Recorder;
 use look::Look;
 
 /// Between two readings of what Argo CD does not tell of by itself.
-const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(300);
 /// Between two requests that nobody has answered the way we want.
 const AGAIN: Duration = Duration::from_secs(5);
 /// After a request that failed on its way.
@@ -253,7 +253,13 @@ impl<'p> Way<'p> {
 
     fn observe(&self, application: Option<&Application>) -> Observed {
         Observed {
-            predecessors: self.prover.predecessors(&self.wanted),
+            predecessors: match self.mode {
+                Mode::Run => self.prover.predecessors(&self.wanted),
+                // What follows from what is worked out by who looks.
+                Mode::Look => {
+                    self.wanted.predecessors.iter().map(|node| (node.clone(), PredecessorState::Proven)).collect()
+                }
+            },
             deadline: self.prover.deadline,
             progress: self.entry.progress.clone(),
             application: application.map(|application| self.look.state(application, &self.wanted)),
@@ -271,7 +277,10 @@ impl<'p> Way<'p> {
         }
         self.entry.decision = decision.clone();
         let finished = self.entry.progress.operation_finished_seen_at.is_some();
-        if finished && application.is_some_and(|application| application.health == Health::Healthy) {
+        let rule = matches!(decision, Decision::Wait(wait) if matches!(wait.on, WaitingFor::Rule { .. }));
+        if rule {
+            self.entry.healthy = None;
+        } else if finished && application.is_some_and(|application| application.health == Health::Healthy) {
             self.entry.healthy.get_or_insert(now);
         }
     }

@@ -132,7 +132,7 @@ pub struct Entry {
     /// When Argo Workflows first asked for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
-    /// When Argo CD was first seen to call it Healthy after our last sync.
+    /// When Argo CD was first seen to call it Healthy after our last sync, and its own rules to hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<Timestamp>,
     /// Every sync that was asked for.

@@ -29,11 +29,14 @@ struct Arguments {
     /// What the times of the example are multiplied with
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Nothing but Deployments, for measuring
+    #[arg(long)]
+    pods: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { folder, url, image, environment, auto, scale } = Arguments::parse();
-    let options = Options { auto, scale, ..Options::new(&environment, &url, &image) };
+    let Arguments { folder, url, image, environment, auto, scale, pods } = Arguments::parse();
+    let options = Options { auto, scale, pods, ..Options::new(&environment, &url, &image) };
     let told = match write(&folder, &twin::files(&options)) {
         Ok(()) => writeln!(io::stdout(), "{}", twin::nominal_critical_path(&options)),
         Err(error) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::gate::{Health, RunId};
-use forge_core::name::NodeId;
+use forge_core::name::{ApplicationId, NodeId};
 use forge_core::render;
 use forge_core::run::{
     CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result,
@@ -68,6 +68,8 @@ pub(crate) async fn conduct(
         last_window: Instant::now(),
         window_due: false,
         seen_workflow: false,
+        refreshing: Arc::default(),
+        refreshes: Vec::new(),
     };
     conductor.save().await?;
     let outcome = tokio::select! {
@@ -142,6 +144,8 @@ struct Conductor<'c> {
     last_window: Instant,
     window_due: bool,
     seen_workflow: bool,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
+    refreshes: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Conductor<'_> {
@@ -222,18 +226,28 @@ impl Conductor<'_> {
     }
 
     /// After a window has gone nothing happens until the Application is compared again: asked for, not waited for.
-    fn refresh(&self, nodes: &[NodeId]) {
-        for node in self.plan.nodes().filter(|node| nodes.contains(&node.id)) {
-            let (argocd, id) = (self.argocd.clone(), node.application.clone());
-            tokio::spawn(async move {
+    fn refresh(&mut self, nodes: &[NodeId]) {
+        let left = self.plan.nodes().filter(|node| nodes.contains(&node.id)).map(|node| node.application.clone());
+        let (argocd, left): (ArgoCd, Vec<ApplicationId>) = (self.argocd.clone(), left.collect());
+        let turn = self.refreshing.clone();
+        // One after the other: comparisons of what is proven must not slow down those of what is not.
+        self.refreshes.push(tokio::spawn(async move {
+            for id in left {
+                let _turn = turn.lock().await;
                 for _ in 0..5 {
                     match argocd.refresh(&id).await {
                         Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_secs(1)).await,
-                        _ => return,
+                        _ => break,
                     }
                 }
-            });
-        }
+            }
+        }));
+    }
+
+    /// Waits until Argo CD was asked about everything that left: with the process the asking would end too.
+    async fn refreshed(&mut self) {
+        let all = futures::future::join_all(self.refreshes.drain(..));
+        let _ = tokio::time::timeout(Duration::from_secs(60), all).await;
     }
 
     /// The window as it must be when the run has ended.
@@ -241,6 +255,7 @@ impl Conductor<'_> {
         let open = self.unproven();
         let left = patiently(|| async { window.hold(&open).await.map_err(Failure::from) }).await?;
         self.refresh(&left);
+        self.refreshed().await;
         Ok(())
     }
 

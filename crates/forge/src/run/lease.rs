@@ -7,7 +7,7 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::name::EnvironmentName;
-use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -65,7 +65,11 @@ pub(crate) async fn acquire(place: &Place, environment: &EnvironmentName, plan: 
             .hint(format!("look at it with `forge status --environment {environment}`, or add --wait to queue")));
         }
         let number = current.as_ref().and_then(|lease| lease.pointer("/spec/leaseTransitions")).and_then(Value::as_i64);
-        let number = number.unwrap_or(0) + 1;
+        let number = match number {
+            Some(number) => number + 1,
+            // A Lease that somebody deleted took its count with it; the records of runs still have theirs.
+            None => highest(place, environment).await? + 1,
+        };
         let run: RunId = format!("{plan}-{number}").parse().map_err(|error| {
             Failure::new(Code::BadArgument, format!("the run cannot be named: {error}"))
                 .hint("use a shorter environment name")
@@ -98,6 +102,14 @@ pub(crate) async fn acquire(place: &Place, environment: &EnvironmentName, plan: 
     }
     Err(Failure::new(Code::RunInProgress, format!("others take the Lease of `{environment}` all the time"))
         .hint("try again"))
+}
+
+/// The highest number of any run of an environment that is recorded.
+async fn highest(place: &Place, environment: &EnvironmentName) -> Result<i64, ClusterError> {
+    let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={environment},{RUN_LABEL}");
+    let all = place.cluster.list(&place.config_maps(), &selector).await?;
+    let runs = all.iter().filter_map(|found| found.pointer("/metadata/labels")?.get(RUN_LABEL)?.as_str());
+    Ok(runs.filter_map(|run| run.rsplit_once('-')?.1.parse().ok()).max().unwrap_or(0))
 }
 
 /// What a renewal found.

@@ -163,10 +163,7 @@ async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeI
     let recorder = Recorder::in_memory(run.clone());
     let git = Arc::new(GitReader::new(std::env::temp_dir().join(format!("forge-git-{}", std::process::id()))));
     let deadline = run.deadline(Timestamp::now());
-    // As if predecessors were proven: everything is read afresh anyway, and what follows from what is worked out after.
-    let mut alone = run.as_ref().clone();
-    alone.tasks.iter_mut().for_each(|task| task.before.clear());
-    let prover = Prover::new(&alone, deadline, feed, recorder, git, Arc::new(Metrics::default()));
+    let prover = Prover::new(run, deadline, feed, recorder, git, Arc::new(Metrics::default()));
     let nodes: Vec<NodeId> = prover.nodes().cloned().collect();
     let look = futures::stream::iter(nodes).map(|node| {
         let prover = &prover;
