@@ -4,6 +4,9 @@
 //! Everything that must survive this process is in the record or in Argo CD: a process that starts again computes the
 //! same nonce, finds its own operation and goes on. It never sleeps for a result: it waits for the feed, for an answer, or
 //! for the moment that the gate names.
+//!
+//! A proof holds while the node stays well: as long as the run lasts it is watched, and one that falls loses its proof and
+//! must stay well for a while to get it back (docs/adr/0013).
 
 mod look;
 
@@ -75,11 +78,6 @@ impl Prover {
         self.wanted.keys()
     }
 
-    /// What the run wants of a node.
-    pub(crate) fn wanted(&self, node: &NodeId) -> Option<&Wanted> {
-        self.wanted.get(node).map(Arc::as_ref)
-    }
-
     /// Takes a node to its end and says how it ended; nothing for a node that the run does not have.
     pub(crate) async fn prove(&self, node: &NodeId, mode: Mode) -> Option<Decision> {
         let wanted = self.wanted.get(node)?.clone();
@@ -87,6 +85,24 @@ impl Prover {
             return Some(entry.decision);
         }
         Some(Way::new(self, wanted, mode).go().await)
+    }
+
+    /// Watches over a proven node until it falls; then its proof is withdrawn. Never returns while it stays well.
+    pub(crate) async fn guard(&self, node: &NodeId) {
+        let Some(wanted) = self.wanted.get(node) else { return std::future::pending().await };
+        let mut states = self.feed.subscribe(&wanted.application);
+        loop {
+            let fell = match &*states.borrow_and_update() {
+                Known::Seen(application) => application.health != Health::Healthy,
+                Known::Absent => true,
+                Known::Unread => false,
+            };
+            if fell {
+                return self.recorder.withdraw(node, self.deadline).await;
+            }
+            // The feed lives as long as this.
+            let _ = states.changed().await;
+        }
     }
 
     /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.

@@ -13,6 +13,7 @@ use forge_core::gate::{Decision, PredecessorState, Wanted};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{CANCEL_KEY, Entry, HEADER_KEY, Header, RunPlan, entry_key, entry_piece, record_name, shortened};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
@@ -91,11 +92,6 @@ impl Recorder {
         self.lock().entries.get(node).cloned()
     }
 
-    /// Everything that is known.
-    pub(crate) fn entries(&self) -> BTreeMap<NodeId, Entry> {
-        self.lock().entries.clone()
-    }
-
     /// True while nothing could be stored for a while.
     pub(crate) fn is_stuck(&self) -> bool {
         self.lock().failing_since.is_some_and(|since| since.elapsed() > Duration::from_secs(60))
@@ -133,6 +129,18 @@ impl Recorder {
         self.changed.send_replace(version);
         self.work.notify_one();
         version
+    }
+
+    /// Takes the proof of a node that fell back, and returns when that is stored.
+    pub(crate) async fn withdraw(&self, node: &NodeId, deadline: Timestamp) {
+        let Some(mut entry) = self.entry(node).filter(|entry| entry.receipt().is_some()) else { return };
+        entry.decision = forge_core::run::not_looked_at(deadline);
+        entry.since = Timestamp::now();
+        entry.healthy = None;
+        entry.progress.healthy_since = None;
+        entry.progress.falls = entry.progress.falls.saturating_add(1);
+        self.lock().entries.remove(node);
+        self.commit(entry).await;
     }
 
     /// Takes what is known now, and returns when it is stored.

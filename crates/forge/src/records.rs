@@ -39,15 +39,6 @@ pub(crate) async fn latest(
     Ok(found.runs.into_iter().next())
 }
 
-/// One run by its name.
-///
-/// # Errors
-/// When there is none, or it cannot be used.
-pub(crate) async fn of(cluster: &Cluster, namespace: &str, run: &RunId) -> Result<StoredRun, Failure> {
-    let selector = format!("{MANAGED_BY}=forge,{RUN_LABEL}={run}");
-    one(stored(&cluster.list(&path::config_maps(namespace), &selector).await?), run)
-}
-
 /// One of those that were found.
 ///
 /// # Errors

@@ -69,26 +69,23 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
 
 fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
     let read: &[&str] = &["get", "list", "watch"];
-    let mut projects = rule(&["argoproj.io"], &["appprojects"], &["get", "patch"]);
-    if let Value::Object(fields) = &mut projects {
-        fields.insert("resourceNames".to_owned(), json!(environments));
-    }
-    let of = |account: &str, namespace: &str, rules: Vec<Value>| {
+    let of = |name: &str, account: &str, namespace: &str, rules: Vec<Value>| {
         let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": metadata(account, Some(namespace)), "rules": rules,
+            "metadata": metadata(name, Some(namespace)), "rules": rules,
         });
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": metadata(account, Some(namespace)),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+            "metadata": metadata(name, Some(namespace)),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": places.workflows}],
         });
         [placed(collection("roles"), role), placed(collection("rolebindings"), binding)]
     };
     let mut objects = Vec::new();
     objects.extend(of(
+        EXECUTOR_ACCOUNT,
         EXECUTOR_ACCOUNT,
         &places.workflows,
         vec![
@@ -98,17 +95,21 @@ fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
             rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "patch"]),
         ],
     ));
+    let applications = vec![rule(&["argoproj.io"], &["applications"], read)];
+    objects.extend(of(EXECUTOR_ACCOUNT, EXECUTOR_ACCOUNT, &places.argocd, applications));
+    // One for each environment, so that several installations share a cluster without taking rights from each other.
+    for environment in environments {
+        let mut project = rule(&["argoproj.io"], &["appprojects"], &["get", "patch"]);
+        if let Value::Object(fields) = &mut project {
+            fields.insert("resourceNames".to_owned(), json!([environment]));
+        }
+        let name = format!("{EXECUTOR_ACCOUNT}-{environment}");
+        objects.extend(of(&name, EXECUTOR_ACCOUNT, &places.argocd, vec![project]));
+    }
+    let record = vec![rule(&[""], &["configmaps"], &["get", "list", "create", "patch"])];
+    objects.extend(of(PLUGIN_ACCOUNT, PLUGIN_ACCOUNT, &places.workflows, record));
     objects.extend(of(
-        EXECUTOR_ACCOUNT,
-        &places.argocd,
-        vec![rule(&["argoproj.io"], &["applications"], read), projects],
-    ));
-    objects.extend(of(
-        PLUGIN_ACCOUNT,
-        &places.workflows,
-        vec![rule(&[""], &["configmaps"], &["get", "list", "create", "patch"])],
-    ));
-    objects.extend(of(
+        WORKFLOW_ACCOUNT,
         WORKFLOW_ACCOUNT,
         &places.workflows,
         vec![

@@ -26,7 +26,7 @@ pub(crate) enum Change {
     /// One is gone.
     Gone(Value),
     /// It cannot be followed at the moment; tried again.
-    Lost(ClusterError),
+    Lost,
 }
 
 /// Objects by `namespace/name`.
@@ -64,7 +64,7 @@ impl Watch {
             Change::Gone(object) => {
                 store.remove(&key(&object));
             }
-            Change::Lost(_) => return false,
+            Change::Lost => return false,
         }
         true
     }
@@ -90,8 +90,8 @@ impl Cluster {
             match self.one_watch(collection, selector, sender).await {
                 // Ended in peace: renewed at once.
                 Ok(()) => pause = Duration::from_millis(200),
-                Err(error) => {
-                    if sender.send(Change::Lost(error)).await.is_err() {
+                Err(_) => {
+                    if sender.send(Change::Lost).await.is_err() {
                         return;
                     }
                     tokio::time::sleep(pause).await;

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::gate::{Health, RunId};
+use forge_core::gate::{Decision, Health, RunId, Why};
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::render;
 use forge_core::run::{
-    CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result,
+    CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, entry_key, entry_piece,
+    record_name, result, shortened,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -34,6 +35,10 @@ use crate::serve;
 const WINDOW_PACE: Duration = Duration::from_millis(250);
 /// How often what nobody tells of is looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// How long everything must stay well before a run is done.
+const STEADY: Duration = Duration::from_secs(5);
+/// How long that may take.
+const GIVE_UP: Duration = Duration::from_secs(45);
 /// How often a lost Workflow is submitted again.
 const MOST_RESUBMISSIONS: u32 = 30;
 
@@ -355,23 +360,54 @@ impl Conductor<'_> {
         Ok(None)
     }
 
-    /// All nodes have ended. What was proven must still be well; a moment of grace for one that is not.
-    async fn finished(&self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
-        let verdict = result(&self.plan, record, false);
-        let give_up = Instant::now() + Duration::from_secs(20);
+    /// All nodes have ended. What was proven must stay well for a moment, for longer where something fell meanwhile;
+    /// what does not is not proven after all.
+    async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
+        let give_up = Instant::now() + GIVE_UP;
+        let mut fell: BTreeSet<NodeId> = BTreeSet::new();
+        // Waits that nobody would profit from are not made: with a failure the end is known.
+        let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
+        let age = last.map_or(STEADY, |at| Duration::try_from(Timestamp::now().duration_since(at)).unwrap_or(STEADY));
+        let mut steady_since = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
         loop {
-            let fallen = self.fallen(record).await?;
-            if fallen.is_empty() {
-                return Ok(Some((verdict, None)));
+            let down = self.fallen(record).await?;
+            if !down.is_empty() {
+                fell.extend(down.iter().cloned());
+                steady_since = Instant::now();
+            }
+            let needed = if fell.is_empty() { STEADY } else { STEADY * 3 };
+            if down.is_empty() && steady_since.elapsed() >= needed {
+                return Ok(Some((result(&self.plan, record, false), None)));
             }
             if Instant::now() >= give_up {
-                let names: Vec<String> = fallen.iter().map(ToString::to_string).collect();
-                let message = format!("proven, and not Healthy any more when the run ended: {}", names.join(", "));
-                let verdict = if verdict == Verdict::Done { Verdict::Partial } else { verdict };
-                return Ok(Some((verdict, Some(message))));
+                self.withdraw(record, &fell).await?;
+                return Ok(Some((result(&self.plan, &self.record(), false), None)));
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+
+    /// Marks nodes that did not stay well as failed.
+    async fn withdraw(&mut self, record: &Record, nodes: &BTreeSet<NodeId>) -> Result<(), Failure> {
+        let namespace = &self.place.places.workflows;
+        for (place, node) in self.plan.nodes().enumerate().filter(|(_, node)| nodes.contains(&node.id)) {
+            let Some(mut entry) = record.entries.get(&node.id).cloned() else { continue };
+            let falls = entry.progress.falls.saturating_add(1);
+            entry.decision = Decision::Failed(Why::Flapping { falls, restarts: 0 }.into());
+            entry.since = Timestamp::now();
+            let name = record_name(&self.plan.run, entry_piece(place));
+            let data = json!({entry_key(&node.id): shortened(&entry)});
+            let write = || async {
+                write_piece(&self.place.cluster, namespace, &self.plan, &name, &data).await.map_err(Failure::from)
+            };
+            patiently(write).await?;
+            // The watch will tell; the verdict must not wait for it.
+            let key = format!("{namespace}/{name}");
+            if let Some(Value::Object(known)) = self.config_maps.get_mut(&key).and_then(|found| found.get_mut("data")) {
+                known.insert(entry_key(&node.id), json!(shortened(&entry)));
+            }
+        }
+        Ok(())
     }
 
     async fn fallen(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {

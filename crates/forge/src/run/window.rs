@@ -137,13 +137,20 @@ impl Window {
         Ok(())
     }
 
-    /// Makes the window hold exactly these nodes. Gives the nodes that left it just now.
+    /// Makes the window hold exactly these nodes. Gives the nodes that left it just now. One that is to come back (its
+    /// proof was withdrawn) enters only while nothing automated is in flight.
     ///
     /// # Errors
     /// When the AppProject cannot be written.
     pub(super) async fn hold(&self, nodes: &BTreeSet<NodeId>) -> Result<Vec<NodeId>, ClusterError> {
-        let names: BTreeSet<String> =
+        let mut names: BTreeSet<String> =
             self.held.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, name)| name.clone()).collect();
+        let inside = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
+        let inside = inside.map(|(_, names)| names).unwrap_or_default();
+        if names.iter().any(|name| !inside.contains(name)) {
+            let busy = busy(&self.place, &names).await?;
+            names.retain(|name| inside.contains(name) || !busy.contains(name));
+        }
         let before = self.write(&names).await?;
         let left = self.held.iter().filter(|(_, name)| before.contains(*name) && !names.contains(*name));
         Ok(left.map(|(node, _)| node.clone()).collect())

@@ -196,8 +196,17 @@ impl Plugin {
         nodes.insert((run.clone(), node.clone()), answer.clone());
         let (open, node) = (open.clone(), node.clone());
         tokio::spawn(async move {
-            let decision = open.prover.prove(&node, Mode::Run).await;
-            sender.send_replace(decision);
+            loop {
+                let decision = open.prover.prove(&node, Mode::Run).await;
+                let proven = matches!(decision, Some(Decision::Proven(_)));
+                sender.send_replace(decision);
+                if !proven {
+                    return;
+                }
+                // The task of the Workflow has succeeded; whoever asks from now on waits for the new answer.
+                open.prover.guard(&node).await;
+                sender.send_replace(None);
+            }
         });
         answer
     }

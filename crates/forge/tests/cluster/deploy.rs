@@ -1,0 +1,95 @@
+//! From nothing to proven, and a second time that changes nothing.
+
+use forge_testkit::order;
+use forge_testkit::platform::{Platform, mark};
+use forge_testkit::twin::{self, TwinNode, config_map, deployment};
+
+use crate::stage::{PATIENCE, Stage, names};
+
+/// Identities that act for Forge in a cluster, and the person who calls it.
+fn is_forge(user: &str) -> bool {
+    user == "sandbox-admin" || user.starts_with("system:serviceaccount:argo:forge-")
+}
+
+#[test]
+fn forty_six_applications_are_proven_in_order_and_a_second_run_writes_nothing() {
+    let environment = Platform::shared().environment("twin");
+    let mut options = environment.options();
+    (options.auto, options.scale) = (true, 0.25);
+    environment.push(&twin::files(&options), "the platform");
+    let stage = Stage::prepared(environment, options);
+    let recorder = stage.environment.record();
+    let report = stage.deploy(0);
+    assert_eq!(report["summary"]["proven"], 46, "{report:#}");
+    let conditioned = twin::conditioned(&stage.options);
+    let conditioned: Vec<&str> = conditioned.iter().map(String::as_str).collect();
+    let facts = stage.environment.facts(&twin::predecessors(&stage.options), recorder, &conditioned, true);
+    assert_eq!(order::violations(&facts), []);
+    assert!(order::edges_judged(&facts) > 200, "{}", order::edges_judged(&facts));
+    assert_eq!(stage.held(), names(&[]));
+    let runs = stage.runs();
+    let since = mark();
+    let again = stage.forge(&["platform", "deploy"]);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
+    let writes: Vec<String> = stage
+        .environment
+        .audit(since)
+        .iter()
+        .filter(|line| is_forge(&line.user))
+        .map(|line| format!("{line:?}"))
+        .collect();
+    assert_eq!(writes, Vec::<String>::new());
+    assert_eq!(stage.runs(), runs);
+}
+
+#[test]
+fn a_pod_per_node_comes_to_the_same() {
+    let stage = Stage::new("pods", false, |options| {
+        vec![
+            TwinNode::new("base", &[], vec![deployment("base", &options.image, 1, &[])]),
+            TwinNode::new("top", &["base"], vec![config_map("top", "1")]),
+        ]
+    });
+    let ended = stage.forge(&["platform", "deploy", "--runner", "pod"]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!((stage.answer("base").as_deref(), stage.answer("top").as_deref()), (Some("proven"), Some("proven")));
+    // The same run in the terminal, with the nodes as tasks again: nothing is left to do, so a change is made first.
+    stage.environment.push(&[("apps/top/top.yaml".to_owned(), config_map("top", "2").1)], "another text");
+    let ended = stage.forge(&["platform", "deploy", "--local"]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!((stage.syncs("base"), stage.syncs("top")), (1, 2));
+}
+
+#[test]
+fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly() {
+    let stage = Stage::new("cancel", true, |options| {
+        vec![
+            TwinNode::new("base", &[], vec![deployment("base", &options.image, 600, &[])]),
+            TwinNode::new("top", &["base"], vec![config_map("top", "1")]),
+        ]
+    });
+    let mut child = std::process::Command::new(&stage.environment.platform.binary)
+        .args(["platform", "deploy"])
+        .env("KUBECONFIG", &stage.environment.platform.sandbox.kubeconfig)
+        .env("FORGE_REPO", stage.environment.repository.folder())
+        .env("FORGE_ENVIRONMENT", &stage.environment.name)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    stage.until_asked("base");
+    let second = stage.forge(&["platform", "deploy"]);
+    assert_eq!(second.code, 5, "{}", second.stderr);
+    assert!(second.stderr.contains("FORGE-D004"), "{}", second.stderr);
+    let told = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    let code = forge_testkit::sandbox::eventually("the command has ended", PATIENCE, || {
+        child.try_wait().unwrap().ok_or_else(|| "it runs".to_owned())
+    });
+    assert_eq!(code.code(), Some(2));
+    assert_eq!(stage.ended()["ended"]["verdict"], "cancelled");
+    // Nothing new started, and what is not proven stays out of Argo CD's own hands.
+    assert_eq!((stage.syncs("top"), stage.held()), (0, names(&["base", "top"])));
+}

@@ -1,0 +1,11 @@
+//! Runs on the real Argo, on a sandbox that all tests share, each in an environment of its own.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+mod deploy;
+mod kill;
+mod never;
+mod order;
+mod readers;
+mod stage;
+mod window;

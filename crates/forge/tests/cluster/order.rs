@@ -1,0 +1,77 @@
+//! Order on random graphs, judged from the API server's audit log and the cluster's own times (INV-1).
+//!
+//! `FORGE_SEED` and `FORGE_ROUNDS` replay and lengthen it: `make soak` does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+
+use forge_testkit::order;
+use forge_testkit::random_graph::{blocked, random};
+
+use crate::stage::Stage;
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn no_node_of_a_random_graph_starts_before_its_predecessors_are_healthy() {
+    let (seed, rounds) = (number("FORGE_SEED", 1), number("FORGE_ROUNDS", 5));
+    let done = std::sync::atomic::AtomicU64::new(0);
+    // Two at a time: most of a run is waiting.
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let done = &done;
+            scope.spawn(move || {
+                for round in (0..rounds).filter(|round| round % 2 == half) {
+                    let edges = one(seed + round);
+                    let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "order: seed {}: {edges} edges judged, 0 violations ({count} of {rounds})",
+                        seed + round
+                    );
+                }
+            });
+        }
+    });
+}
+
+fn one(seed: u64) -> usize {
+    let nodes = random(seed, 12);
+    let stage = Stage::new("order", seed % 2 == 0, |options| {
+        nodes
+            .iter()
+            .map(|node| {
+                let mut twin = node.twin(&options.image);
+                twin.settings = "timeouts: {sync: 30s, health: 25s}".to_owned();
+                twin
+            })
+            .collect()
+    });
+    let name = |node: &str| stage.options.application(node);
+    let predecessors: BTreeMap<String, BTreeSet<String>> =
+        nodes.iter().map(|node| (name(&node.name), node.depends_on.iter().map(|p| name(p)).collect())).collect();
+    let recorder = stage.environment.record();
+    let ended = stage.forge(&["platform", "deploy"]);
+    let well = nodes.iter().all(|node| node.is_well());
+    if well {
+        assert_eq!(ended.code, 0, "seed {seed}: {}\n{}", ended.stdout, ended.stderr);
+    } else {
+        assert!([1, 2, 4].contains(&ended.code), "seed {seed}: {} {}\n{}", ended.code, ended.stdout, ended.stderr);
+    }
+    let facts = stage.environment.facts(&predecessors, recorder, &[], true);
+    assert_eq!(order::violations(&facts), [], "seed {seed}: {facts:#?}");
+    // What depends on a node that fails never starts; everything else is proven.
+    let blocked = blocked(&nodes);
+    let entries = stage.entries();
+    for node in &nodes {
+        let answer = entries.get(&node.name).map(|entry| entry["decision"]["type"].as_str().unwrap_or_default());
+        if blocked.contains(&node.name) {
+            assert_eq!(stage.syncs(&node.name), 0, "seed {seed}: {} started", node.name);
+        } else if node.is_well() {
+            assert_eq!(answer, Some("proven"), "seed {seed}: {}", node.name);
+        }
+    }
+    order::edges_judged(&facts)
+}

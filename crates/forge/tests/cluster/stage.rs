@@ -1,0 +1,144 @@
+//! An environment that is prepared for runs, and what tests ask of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forge_testkit::platform::{Environment, Platform};
+use forge_testkit::sandbox::{Ended, eventually};
+use forge_testkit::twin::{self, Options, TwinNode};
+use serde_json::Value;
+
+/// How long a run of a few nodes may take on a machine with other work.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// An environment with a repository, an AppProject that holds everything, and Applications.
+pub(crate) struct Stage {
+    pub(crate) environment: Environment,
+    pub(crate) options: Options,
+}
+
+impl Stage {
+    /// With these nodes; Argo CD syncs by itself where `auto`.
+    pub(crate) fn new(test: &str, auto: bool, nodes: impl FnOnce(&Options) -> Vec<TwinNode>) -> Self {
+        let environment = Platform::shared().environment(test);
+        let mut options = environment.options();
+        options.auto = auto;
+        options.timeouts = Some(("30s".to_owned(), "60s".to_owned()));
+        options.retry_limit = Some(1);
+        let nodes = nodes(&options);
+        environment.push(&twin::small(&options, &nodes), "the platform");
+        Self::prepared(environment, options)
+    }
+
+    /// With what its repository holds.
+    pub(crate) fn prepared(environment: Environment, options: Options) -> Self {
+        let stage = Self { environment, options };
+        let image = stage.environment.platform.image().to_owned();
+        let made = stage.forge(&["bootstrap", "--image", &image]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        // After the AppProject, whose window holds them: nothing starts by itself.
+        let file = stage.environment.repository.folder().join("argocd/applications.yaml");
+        stage.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]);
+        stage
+    }
+
+    pub(crate) fn forge(&self, args: &[&str]) -> Ended {
+        self.environment.forge(args, PATIENCE)
+    }
+
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        self.environment.platform.sandbox.kubectl(args)
+    }
+
+    /// Deploys and expects this exit code; gives the report.
+    pub(crate) fn deploy(&self, code: i32) -> Value {
+        let ended = self.forge(&["platform", "deploy", "--output", "json"]);
+        assert_eq!(ended.code, code, "{}\n{}", ended.stdout, ended.stderr);
+        serde_json::from_str(&ended.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Entries of the newest run, by node.
+    pub(crate) fn entries(&self) -> BTreeMap<String, Value> {
+        let mut entries = BTreeMap::new();
+        let run = self.runs().last().cloned().unwrap_or_default();
+        for config_map in self.config_maps() {
+            if config_map["metadata"]["labels"]["forge.projectcatalyst.io/run"] != run.as_str() {
+                continue;
+            }
+            let name = config_map["metadata"]["name"].as_str().unwrap_or_default();
+            let data = config_map["data"].as_object().into_iter().flatten();
+            for (key, text) in
+                data.filter(|(key, _)| name.starts_with("forge-run-") && key.ends_with(".json") && *key != "run.json")
+            {
+                let entry: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+                let node = key.trim_end_matches(".json").replace(&format!("argocd_{}-", self.environment.name), "");
+                entries.insert(node, entry);
+            }
+        }
+        entries
+    }
+
+    fn config_maps(&self) -> Vec<Value> {
+        let selector = format!("forge.projectcatalyst.io/environment={}", self.environment.name);
+        let list = self.environment.json(&["get", "configmaps", "-n", "argo", "-l", &selector]);
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Names of the runs, oldest first.
+    pub(crate) fn runs(&self) -> Vec<String> {
+        let label = |c: &Value| c["metadata"]["labels"]["forge.projectcatalyst.io/run"].as_str().map(str::to_owned);
+        let names: BTreeSet<String> = self.config_maps().iter().filter_map(label).collect();
+        let mut names: Vec<String> = names.into_iter().collect();
+        names.sort_by_key(|name| name.rsplit('-').next().and_then(|n| n.parse::<u64>().ok()));
+        names
+    }
+
+    /// What the last answer about a node is: `proven`, `wait` or `failed`; nothing if it was never asked for.
+    pub(crate) fn answer(&self, node: &str) -> Option<String> {
+        self.entries().get(node).map(|entry| entry["decision"]["type"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Nodes that our window holds.
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        let project = self.environment.json(&["get", "appproject", &self.environment.name, "-n", "argocd"]);
+        let windows = project["spec"]["syncWindows"].as_array().cloned().unwrap_or_default();
+        let names = windows.iter().flat_map(|window| window["applications"].as_array().cloned().unwrap_or_default());
+        let prefix = format!("{}-", self.environment.name);
+        names.map(|name| name.as_str().unwrap().trim_start_matches(&prefix).to_owned()).collect()
+    }
+
+    /// How often a node was synced, by Argo CD's own count.
+    pub(crate) fn syncs(&self, node: &str) -> usize {
+        self.environment.application(node)["status"]["history"].as_array().map_or(0, Vec::len)
+    }
+
+    /// Waits until the newest run has ended and gives its header.
+    pub(crate) fn ended(&self) -> Value {
+        eventually("the run has ended", PATIENCE, || {
+            let run = self.runs().last().cloned().ok_or("no run")?;
+            let name = format!("forge-run-{run}-0");
+            let found = self
+                .environment
+                .platform
+                .sandbox
+                .try_kubectl(&["get", "configmap", &name, "-n", "argo", "-o", "json"], None);
+            let found: Value = serde_json::from_str(&found.stdout).map_err(|error| error.to_string())?;
+            let header: Value = serde_json::from_str(found["data"]["run.json"].as_str().unwrap_or_default())
+                .map_err(|error| error.to_string())?;
+            if header["ended"].is_object() { Ok(header) } else { Err(header.to_string()) }
+        })
+    }
+
+    /// Waits until the newest run has asked Argo CD to sync a node.
+    pub(crate) fn until_asked(&self, node: &str) {
+        eventually(&format!("a sync of {node} was asked for"), PATIENCE, || {
+            let asked = self.entries().get(node).and_then(|entry| entry["asked"].as_array().map(Vec::len)).unwrap_or(0);
+            if asked > 0 { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+    }
+}
+
+/// A set of names.
+pub(crate) fn names(list: &[&str]) -> BTreeSet<String> {
+    list.iter().map(|name| (*name).to_owned()).collect()
+}

@@ -1,0 +1,184 @@
+//! The window is right however a run ends, never wedges an operation, and only the Job's account may write it, and only it
+//! (SPEC.md section 4).
+
+use std::time::Duration;
+
+use forge_testkit::sandbox::eventually;
+use forge_testkit::twin::{TwinNode, config_map, deployment};
+
+use crate::stage::{Stage, names};
+
+fn chain(options: &forge_testkit::twin::Options) -> Vec<TwinNode> {
+    vec![
+        TwinNode::new("first", &[], vec![config_map("first", "1")]),
+        TwinNode::new("slow", &["first"], vec![deployment("slow", &options.image, 600, &[])]),
+        TwinNode::new("last", &["slow"], vec![config_map("last", "1")]),
+    ]
+}
+
+/// Runs until the slow one is on its way, then ends the run like this; the window holds exactly what is not proven.
+fn ended_by(test: &str, end: impl FnOnce(&Stage, &str)) {
+    let stage = Stage::new(test, true, chain);
+    assert_eq!(stage.held(), names(&["first", "last", "slow"]), "bootstrap holds everything");
+    let started = stage.forge(&["platform", "deploy", "--detach"]);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    stage.until_asked("slow");
+    eventually("the proven one has left", Duration::from_secs(20), || {
+        let held = stage.held();
+        if held == names(&["last", "slow"]) { Ok(()) } else { Err(format!("{held:?}")) }
+    });
+    let workflow = format!("forge-{}", stage.runs().last().unwrap());
+    end(&stage, &workflow);
+    let header = stage.ended();
+    assert_eq!(header["ended"]["verdict"], "cancelled", "{header:#}");
+    assert_eq!((stage.held(), stage.syncs("last")), (names(&["last", "slow"]), 0));
+}
+
+#[test]
+fn the_window_is_right_after_argo_stop() {
+    ended_by("stop", |stage, workflow| {
+        stage.kubectl(&[
+            "patch",
+            "workflow",
+            workflow,
+            "-n",
+            "argo",
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"shutdown":"Stop"}}"#,
+        ]);
+    });
+}
+
+#[test]
+fn the_window_is_right_after_argo_terminate_and_a_killed_job_pod() {
+    ended_by("terminate", |stage, workflow| {
+        let run = format!("forge.projectcatalyst.io/run={}", workflow.trim_start_matches("forge-"));
+        stage.kubectl(&[
+            "delete",
+            "pods",
+            "-n",
+            "argo",
+            "-l",
+            &format!("{run},batch.kubernetes.io/job-name"),
+            "--grace-period=0",
+            "--force",
+        ]);
+        stage.kubectl(&[
+            "patch",
+            "workflow",
+            workflow,
+            "-n",
+            "argo",
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"shutdown":"Terminate"}}"#,
+        ]);
+    });
+}
+
+#[test]
+fn the_window_is_right_after_the_workflow_was_deleted() {
+    ended_by("delete", |stage, workflow| {
+        stage.kubectl(&["delete", "workflow", workflow, "-n", "argo", "--wait=false"]);
+    });
+}
+
+#[test]
+fn an_application_in_automated_retry_does_not_wedge_the_run_and_heals_after_it_left() {
+    let stage = Stage::new("retry", true, |options| {
+        vec![
+            TwinNode::new(
+                "broken",
+                &[],
+                vec![(
+                    "bad.yaml".to_owned(),
+                    "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: [{port: 700000}]\n"
+                        .to_owned(),
+                )],
+            ),
+            TwinNode::new("top", &["broken"], vec![deployment("top", &options.image, 1, &[])]),
+        ]
+    });
+    // Nobody holds it: Argo CD tries to sync it by itself, again and again.
+    let (project, name) = (&stage.environment.name, stage.options.application("broken"));
+    let retry =
+        r#"{"spec":{"syncPolicy":{"retry":{"limit":50,"backoff":{"duration":"2s","factor":1,"maxDuration":"2s"}}}}}"#;
+    stage.kubectl(&["patch", "application", &name, "-n", "argocd", "--type=merge", "-p", retry]);
+    stage.kubectl(&[
+        "patch",
+        "appproject",
+        project,
+        "-n",
+        "argocd",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"syncWindows":null}}"#,
+    ]);
+    stage.kubectl(&[
+        "annotate",
+        "application",
+        &name,
+        "-n",
+        "argocd",
+        "argocd.argoproj.io/refresh=normal",
+        "--overwrite",
+    ]);
+    eventually("an automated operation is in flight", Duration::from_secs(60), || {
+        let application = stage.environment.application("broken");
+        let automated = application["operation"]["initiatedBy"]["automated"] == true;
+        let again = application["status"]["operationState"]["retryCount"].as_u64().unwrap_or(0) > 0;
+        if automated && again { Ok(()) } else { Err(application["status"]["operationState"].to_string()) }
+    });
+    stage.environment.repository.remove("apps/broken/bad.yaml").unwrap();
+    stage.environment.push(&[("apps/broken/good.yaml".to_owned(), config_map("good", "1").1)], "the fix");
+    stage.deploy(0);
+    assert_eq!(stage.held(), names(&[]));
+    // Out of the window Argo CD is in charge again: it heals what somebody changes.
+    let namespace = stage.options.application("top");
+    stage.kubectl(&["delete", "deployment", "top", "-n", &namespace]);
+    eventually("Argo CD heals it", Duration::from_secs(60), || {
+        let found =
+            stage.environment.platform.sandbox.try_kubectl(&["get", "deployment", "top", "-n", &namespace], None);
+        if found.code == 0 { Ok(()) } else { Err(found.stderr) }
+    });
+}
+
+#[test]
+fn the_account_of_the_job_may_write_its_window_and_nothing_else() {
+    let stage = Stage::new("policy", false, |_| vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]);
+    let project = &stage.environment.name;
+    let sandbox = &stage.environment.platform.sandbox;
+    let patch = |patch: &str| {
+        let user = "--as=system:serviceaccount:argo:forge-executor";
+        sandbox.try_kubectl(&["patch", "appproject", project, "-n", "argocd", "--type=merge", "-p", patch, user], None)
+    };
+    let ours = r#"{"kind":"deny","schedule":"* * * * *","duration":"24h","applications":["x"],"manualSync":true,"description":"forge-orchestration r1"}"#;
+    let other = r#"{"kind":"allow","schedule":"* * * * *","duration":"1h","applications":["*"]}"#;
+    let allowed = patch(&format!(r#"{{"spec":{{"syncWindows":[{ours}]}}}}"#));
+    assert_eq!(allowed.code, 0, "{}", allowed.stderr);
+    for (bad, why) in [
+        (r#"{"spec":{"sourceRepos":["https://evil.example.com/x"]}}"#.to_owned(), "spec.syncWindows"),
+        (r#"{"spec":{"destinations":null}}"#.to_owned(), "spec.syncWindows"),
+        (format!(r#"{{"spec":{{"syncWindows":[{ours},{other}]}}}}"#), "but its own"),
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned(), "labels"),
+    ] {
+        let refused = patch(&bad);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{bad}: {} {}", refused.stdout, refused.stderr);
+    }
+    let elsewhere = sandbox.try_kubectl(
+        &[
+            "patch",
+            "appproject",
+            "default",
+            "-n",
+            "argocd",
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"syncWindows":null}}"#,
+            "--as=system:serviceaccount:argo:forge-executor",
+        ],
+        None,
+    );
+    assert!(elsewhere.code != 0 && elsewhere.stderr.contains("forbidden"), "{}", elsewhere.stderr);
+}
