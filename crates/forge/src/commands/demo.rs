@@ -204,7 +204,7 @@ Look:       cd {folder}
             forge status -e {ENVIRONMENT}{flags}
             forge history -e {ENVIRONMENT}{flags}
 Again:      forge platform deploy -e {ENVIRONMENT}{flags}      # nothing to do
-Break it:   write an image that does not exist into apps/database/deployment.yaml, then
+Break it:   sed -i 's/replicas: 1/replicas: -1/' apps/database/deployment.yaml
             git commit -am break && git push origin HEAD:{branch}
             forge platform deploy -e {ENVIRONMENT}{flags}      # what depends on it does not start
             forge why database -e {ENVIRONMENT}{flags}
