@@ -27,7 +27,7 @@ build: ## Build everything once
 	@cargo build --workspace --all-targets --locked
 
 .PHONY: demo
-demo: build ## Show the main job on the example platform, without a cluster
+demo: build ## Show the main job on the example platform: simulated, then on a sandbox (root)
 	@FORGE=$(FORGE) EXAMPLE=$(EXAMPLE) tools/demo
 
 .PHONY: check

@@ -5,6 +5,7 @@
 //! description of the layout. Nothing here reads or writes files.
 
 mod argo;
+pub mod demo;
 mod edit;
 
 pub use argo::{environment_app, root_app};

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bootstrap, env, graph, history, init, lint, plan, platform, project, sandbox, schema, serve, status, why,
+    adopt, bootstrap, demo, env, graph, history, init, lint, plan, platform, project, sandbox, schema, serve, status,
+    why,
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -33,7 +34,7 @@ pub(crate) struct Global {
     pub(crate) repo: Option<PathBuf>,
     /// No colours, as with the environment variable NO_COLOR
     #[arg(long, global = true)]
-    no_color: bool,
+    pub(crate) no_color: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -50,6 +51,7 @@ enum Command {
     Status(status::Arguments),
     Why(why::Arguments),
     History(history::Arguments),
+    Demo(demo::Arguments),
     Schema(schema::Arguments),
     Sandbox(sandbox::Arguments),
     #[command(hide = true)]
@@ -89,6 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),
         Command::Why(arguments) => why::run(&cli.global, &arguments, &mut output),
         Command::History(arguments) => history::run(&cli.global, &arguments, &mut output),
+        Command::Demo(arguments) => demo::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),

@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod bootstrap;
+pub(crate) mod demo;
 pub(crate) mod env;
 pub(crate) mod graph;
 pub(crate) mod history;

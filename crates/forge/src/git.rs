@@ -1,5 +1,7 @@
-//! What the `git` program knows about a folder. Only reads, with a scrubbed environment; no `git` means no answer.
+//! The `git` program, with a scrubbed environment: what it knows about a folder (no `git` means no answer), and for the
+//! commands that write, what it takes to commit and push. Never with force.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -21,6 +23,46 @@ fn ask(folder: &Path, arguments: &[&str]) -> Option<String> {
     let text = String::from_utf8(output.stdout).ok()?;
     let line = text.trim();
     (output.status.success() && !line.is_empty()).then(|| line.to_owned())
+}
+
+/// What `git` needs to reach a remote as the user does.
+const REACHING: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "TERM",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "SSH_AUTH_SOCK",
+    "SSH_ASKPASS",
+    "DISPLAY",
+    "GIT_ASKPASS",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_SSL_CAINFO",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+
+/// Does something with `git` and gives what it printed. It may ask for a password where somebody is there to answer.
+///
+/// # Errors
+/// What it complained of.
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(arguments).env_clear();
+    command.envs(REACHING.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)))).env("LC_ALL", "C");
+    if !std::io::stdin().is_terminal() {
+        command.env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
+    }
+    let output = command.output().map_err(|error| format!("failed to start `git`: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 /// The URL of `origin`, without credentials: what goes into desired state must hold no secret.

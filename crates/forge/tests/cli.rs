@@ -34,6 +34,29 @@ fn transcripts() {
     assert!(wrong.is_empty(), "{}\n\n`make bless` writes them again; read the diff", wrong.join("\n\n"));
 }
 
+#[test]
+fn the_platform_of_the_demo_has_no_findings_and_one_order() {
+    use forge_core::scaffold::demo::{Demo, ENVIRONMENT, SAMPLE_IMAGE};
+    let home = tempfile::tempdir().unwrap();
+    let demo = Demo { url: "https://git.example.com/demo.git", branch: "main", image: SAMPLE_IMAGE, argocd: "argocd" };
+    for file in demo.files() {
+        let path = home.path().join(&file.path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, file.text).unwrap();
+    }
+    let (code, stdout, stderr) = forge(home.path(), &["lint"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let (code, stdout, stderr) = forge(home.path(), &["plan", "--simulate", "--instant", "-e", ENVIRONMENT]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let text = format!("{stdout}{stderr}");
+    let proven =
+        |name: &str| text.find(&format!("proven   argocd/forge-demo-{name}")).unwrap_or_else(|| panic!("{text}"));
+    assert!(proven("network") < proven("storage") && proven("storage") < proven("database"));
+    assert!(proven("orders") < proven("storefront"));
+    let (code, stdout, stderr) = forge(home.path(), &["graph", "-e", ENVIRONMENT, "--to", "database"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+}
+
 /// Runs the commands of a transcript and writes down what they do.
 fn replay(transcript: &str) -> String {
     let home = tempfile::tempdir().unwrap();

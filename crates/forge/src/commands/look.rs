@@ -36,6 +36,13 @@ pub(super) struct LookArguments {
     argocd_namespace: Option<String>,
 }
 
+impl LookArguments {
+    /// An environment, with everything else as it is by default.
+    pub(super) fn of(environment: &str, cluster: ClusterArguments) -> Self {
+        Self { environment: Some(environment.to_owned()), cluster, argocd_namespace: None }
+    }
+}
+
 /// A repository that is at hand.
 pub(super) struct Checkout {
     pub(super) graph: Graph,

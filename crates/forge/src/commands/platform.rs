@@ -1,6 +1,6 @@
 //! `forge platform`: the run, for people (SPEC.md sections 4 to 6).
 
-mod deploy;
+pub(crate) mod deploy;
 
 use clap::{Args, Subcommand};
 use forge_core::exit::Exit;

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::look::{self, Applications, Look, LookArguments};
 use crate::cli::Global;
-use crate::cluster::{Cluster, path};
+use crate::cluster::{Cluster, ClusterArguments, path};
 use crate::output::{Output, Paint};
 use crate::{records, runtime};
 
@@ -45,6 +45,14 @@ pub(crate) struct Arguments {
     /// How to write it
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
+}
+
+impl Arguments {
+    /// The page of an environment.
+    pub(crate) fn page(environment: &str, cluster: ClusterArguments) -> Self {
+        let look = LookArguments::of(environment, cluster);
+        Self { look, run: None, stale_after: Duration::from_seconds(600), output: Format::Html }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -83,12 +83,32 @@ enum Format {
     Junit,
 }
 
+/// How nodes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RunnerArgument {
+pub(crate) enum RunnerArgument {
     /// Tasks of the executor plugin: one pod in all
     Plugin,
     /// A pod per node, where plugins are not allowed
     Pod,
+}
+
+impl Arguments {
+    /// A whole environment, followed to its end, with everything else as it is by default.
+    pub(crate) fn of(environment: &str, runner: RunnerArgument, cluster: ClusterArguments) -> Self {
+        Self {
+            environment: environment.to_owned(),
+            scope: "platform".to_owned(),
+            dry_run: false,
+            local: false,
+            detach: false,
+            wait: false,
+            runner,
+            commit: None,
+            timeout: None,
+            output: Format::Text,
+            cluster,
+        }
+    }
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {

@@ -1,0 +1,122 @@
+//! Whether a cluster will do for a demo, and as what. Only reads.
+
+use std::collections::BTreeSet;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::name::EnvironmentName;
+use forge_core::render::{EXECUTOR_ACCOUNT, PLUGIN};
+use forge_core::scaffold::demo::{ENVIRONMENT, is_ours, names};
+use serde_json::Value;
+
+use crate::cluster::{Cluster, ClusterError, path};
+use crate::commands::platform::deploy::RunnerArgument;
+
+/// What the cluster is like.
+pub(super) struct Survey {
+    /// The image of forge that runs use.
+    pub(super) image: String,
+    /// Environments that it is prepared for already: they stay.
+    pub(super) environments: BTreeSet<EnvironmentName>,
+    /// How nodes can be run.
+    pub(super) runner: RunnerArgument,
+}
+
+pub(super) async fn survey(
+    cluster: &Cluster,
+    workflows: &str,
+    argocd: &str,
+    image: Option<&str>,
+) -> Result<Survey, Failure> {
+    for (namespace, plural, what, flag) in [
+        (argocd, "applications", "Argo CD", "--argocd-namespace"),
+        (workflows, "workflows", "Argo Workflows", "--workflows-namespace"),
+    ] {
+        let absent = |why: String| {
+            Failure::new(Code::NotBootstrapped, why)
+                .hint(format!("install {what} first, or say where it is with {flag}; no cluster with both at hand: `make demo` brings one"))
+        };
+        match cluster.list(&path::argo(namespace, plural), "").await {
+            Err(error) if error.is_missing() => {
+                return Err(absent(format!("{what} is not installed: {} serves no {plural}", cluster.context)));
+            }
+            other => other.map(drop)?,
+        }
+        if cluster.get(&path::object("/api/v1/namespaces", namespace)).await?.is_none() {
+            return Err(absent(format!("{what} is not there: {} has no namespace `{namespace}`", cluster.context)));
+        }
+    }
+    foreign(cluster, argocd).await?;
+    let image = prepared_image(cluster, workflows, image).await?;
+    let environments = environments(cluster, argocd).await?;
+    Ok(Survey { image, environments, runner: runner(cluster, workflows).await? })
+}
+
+/// Refuses where something has one of our names and is not ours (INV-11).
+async fn foreign(cluster: &Cluster, argocd: &str) -> Result<(), Failure> {
+    let applications = path::argo(argocd, "applications");
+    let mut wanted = vec![("AppProject", path::object(&path::argo(argocd, "appprojects"), ENVIRONMENT))];
+    for name in names() {
+        wanted.push(("Application", path::object(&applications, &name)));
+        wanted.push(("Namespace", path::object("/api/v1/namespaces", &name)));
+    }
+    for (kind, place) in wanted {
+        let Some(object) = cluster.get(&place).await? else { continue };
+        let name = place.rsplit('/').next().unwrap_or_default();
+        if !is_ours(&object) {
+            return Err(Failure::new(
+                Code::BadArgument,
+                format!("{kind} `{name}` is there already and was not made by a demo"),
+            )
+            .hint("it is not touched; rename or remove it, or use another cluster"));
+        }
+        if object.pointer("/metadata/deletionTimestamp").is_some() {
+            return Err(Failure::new(Code::BadArgument, format!("{kind} `{name}` is being deleted"))
+                .hint("wait until it is gone, then try again"));
+        }
+    }
+    Ok(())
+}
+
+/// The image that the cluster was prepared with, else the given one.
+async fn prepared_image(cluster: &Cluster, workflows: &str, given: Option<&str>) -> Result<String, Failure> {
+    let name = format!("{PLUGIN}-executor-plugin");
+    let plugin = cluster.get(&path::object(&path::config_maps(workflows), &name)).await?;
+    let annotation = "/metadata/annotations/forge.projectcatalyst.io~1image";
+    let there = plugin.as_ref().and_then(|plugin| plugin.pointer(annotation)).and_then(Value::as_str);
+    match (there, given) {
+        (Some(there), Some(given)) if there != given => Err(Failure::new(
+            Code::BadArgument,
+            format!("the cluster is prepared with image `{there}`, and a demo does not change that"),
+        )
+        .hint("leave --image out, or prepare it anew with `forge bootstrap`")),
+        (Some(there), _) => Ok(there.to_owned()),
+        (None, Some(given)) => Ok(given.to_owned()),
+        (None, None) => Err(Failure::new(Code::NotBootstrapped, "the cluster is not prepared for runs yet")
+            .hint("name the image of forge, by digest, that the cluster can pull: --image")),
+    }
+}
+
+/// Environments whose AppProjects the executor may write already. Preparing for one more must not take these away.
+async fn environments(cluster: &Cluster, argocd: &str) -> Result<BTreeSet<EnvironmentName>, Failure> {
+    let roles = path::named("rbac.authorization.k8s.io", "v1", argocd, "roles");
+    let role = cluster.get(&path::object(&roles, EXECUTOR_ACCOUNT)).await?;
+    let rules = role.as_ref().and_then(|role| role.get("rules")).and_then(Value::as_array);
+    let names = rules.into_iter().flatten().filter_map(|rule| rule.get("resourceNames")?.as_array()).flatten();
+    Ok(names.filter_map(|name| name.as_str()?.parse().ok()).collect())
+}
+
+/// Executor plugins, if the controller has them switched on; pods otherwise. Who may not look hopes for the best.
+async fn runner(cluster: &Cluster, workflows: &str) -> Result<RunnerArgument, Failure> {
+    let deployments = match cluster.list(&path::named("apps", "v1", workflows, "deployments"), "").await {
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => return Ok(RunnerArgument::Plugin),
+        other => other?,
+    };
+    let containers = deployments.iter().filter_map(|found| found.pointer("/spec/template/spec/containers")?.as_array());
+    let mut variables = containers.flatten().filter_map(|container| container.get("env")?.as_array()).flatten();
+    let on = variables.any(|variable| {
+        variable.get("name").and_then(Value::as_str) == Some("ARGO_EXECUTOR_PLUGINS")
+            && variable.get("value").and_then(Value::as_str) == Some("true")
+    });
+    Ok(if on { RunnerArgument::Plugin } else { RunnerArgument::Pod })
+}
