@@ -2,6 +2,7 @@
 //! machine. Another sandbox has the same ones, so only those count whose cgroup names a pod of ours.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,11 +115,16 @@ fn sample(sandbox: &Sandbox, over: &AtomicBool) -> BTreeMap<Part, Usage> {
             let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
             let Some(part) = Part::of(&text("cmdline")) else { continue };
             let Some((processor, started)) = stat(&text("stat")) else { continue };
-            let seen = known.entry((pid, started)).or_insert_with(|| {
-                // What ran before is there at the first look; what it used until then was not for this.
-                let before = if first { processor } else { 0.0 };
-                is_ours(sandbox, &text("cgroup")).then_some(Seen { part, before, usage: Usage::default() })
-            });
+            let seen = match known.entry((pid, started)) {
+                Entry::Occupied(seen) => seen.into_mut(),
+                Entry::Vacant(place) => {
+                    // Asked again at the next look where there was no answer.
+                    let Some(ours) = is_ours(sandbox, &text("cgroup")) else { continue };
+                    // What ran before is there at the first look; what it used until then was not for this.
+                    let before = if first { processor } else { 0.0 };
+                    place.insert(ours.then_some(Seen { part, before, usage: Usage::default() }))
+                }
+            };
             if let Some(seen) = seen {
                 seen.usage.peak = seen.usage.peak.max(peak(&text("status")).unwrap_or(0));
                 seen.usage.processor = (processor - seen.before).max(seen.usage.processor);
@@ -137,13 +143,16 @@ fn sample(sandbox: &Sandbox, over: &AtomicBool) -> BTreeMap<Part, Usage> {
 }
 
 /// Whether the cgroup of a process is that of a pod beside the Workflows of this sandbox. A pod is known to the API server
-/// before its processes are there.
-fn is_ours(sandbox: &Sandbox, cgroup: &str) -> bool {
+/// before its processes are there. Nothing where it cannot be asked.
+fn is_ours(sandbox: &Sandbox, cgroup: &str) -> Option<bool> {
     const UIDS: &str = r#"jsonpath={range .items[*]}{.metadata.uid}{"\n"}{end}"#;
-    let said = sandbox.try_kubectl(&["get", "pods", "-n", WORKFLOWS, "-o", UIDS], None).stdout;
+    let ended = sandbox.try_kubectl(&["get", "pods", "-n", WORKFLOWS, "-o", UIDS], None);
+    if ended.code != 0 {
+        return None;
+    }
     // systemd's cgroups spell it with underscores.
-    let mut uids = said.lines().map(str::trim).filter(|uid| !uid.is_empty());
-    uids.any(|uid| cgroup.contains(uid) || cgroup.contains(&uid.replace('-', "_")))
+    let mut uids = ended.stdout.lines().map(str::trim).filter(|uid| !uid.is_empty());
+    Some(uids.any(|uid| cgroup.contains(uid) || cgroup.contains(&uid.replace('-', "_"))))
 }
 
 /// The most memory that a process had since it began, in KiB: where a run has processes of its own, that is the run's.
