@@ -8,9 +8,7 @@ use serde_json::Value;
 use super::growth::{self, Row};
 use super::processes::{Part, Sampler, Usage};
 use super::times::{Hops, Timed, between};
-use super::{
-    CONTROLLER, Measured, WORKFLOWS, config_maps, controller_ready, deploy, kubectl, leave, prepare, say,
-};
+use super::{CONTROLLER, Measured, WORKFLOWS, config_maps, controller_ready, deploy, kubectl, leave, prepare, say};
 use crate::generate::Random;
 use crate::platform::Platform;
 use crate::twin::{self, Options, TwinNode, config_map, kwok_deployment};
@@ -113,7 +111,8 @@ pub fn measure(platform: &'static Platform, nodes: usize, workload: Workload, se
     let timeouts = Some(("1h".to_owned(), "1h".to_owned()));
     let options = Options { timeouts, ..environment.options() };
     let graph = layered(nodes, seed);
-    let twins: Vec<TwinNode> = graph.iter().map(|(name, before)| node(name, before, workload, &options.image)).collect();
+    let twins: Vec<TwinNode> =
+        graph.iter().map(|(name, before)| node(name, before, workload, &options.image)).collect();
     let files = twin::small(&options, &twins);
     let files: Vec<_> = files.into_iter().map(|file| in_one_namespace(file, &options)).collect();
     environment.push(&files, "layers");
@@ -180,7 +179,8 @@ impl Stored {
         for config_map in config_maps {
             let name = config_map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
             let data = config_map.get("data").and_then(Value::as_object);
-            let bytes: usize = data.into_iter().flatten().map(|(key, text)| key.len() + text.as_str().map_or(0, str::len)).sum();
+            let bytes: usize =
+                data.into_iter().flatten().map(|(key, text)| key.len() + text.as_str().map_or(0, str::len)).sum();
             if name.starts_with("forge-plan-") {
                 stored.plan += bytes;
             } else if name.starts_with("forge-run-") {
@@ -277,7 +277,8 @@ mod tests {
     #[test]
     fn what_is_stored_is_told_apart_by_name() {
         let map = |name: &str, text: &str| json!({"metadata": {"name": name}, "data": {"k": text}});
-        let maps = [map("forge-plan-r-0", "1234"), map("forge-run-r-0", "12"), map("forge-run-r-1", "1"), map("x", "9")];
+        let maps =
+            [map("forge-plan-r-0", "1234"), map("forge-run-r-0", "12"), map("forge-run-r-1", "1"), map("x", "9")];
         let stored = Stored::of(&json!({"spec": {}, "status": {"compressedNodes": "abc"}}), &maps);
         let wanted = Stored { spec: 2, status: 25, compressed: 3, plan: 5, record: 5, config_maps: 3 };
         assert_eq!(stored, wanted);

@@ -124,10 +124,7 @@ impl Timed {
             (Some(node), Some(before)) => node.asked < before.healthy,
             _ => false,
         };
-        self.predecessors
-            .iter()
-            .map(|(name, before)| before.iter().filter(|before| early(name, before)).count())
-            .sum()
+        self.predecessors.iter().map(|(name, before)| before.iter().filter(|before| early(name, before)).count()).sum()
     }
 }
 
@@ -163,9 +160,9 @@ mod tests {
 
     fn timed(edges: &[(&str, &[&str])], times: &[(&str, i64, i64)]) -> Timed {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let times = times.iter().map(|(name, asked, healthy)| {
-            ((*name).to_owned(), Times { asked: at(*asked), healthy: at(*healthy) })
-        });
+        let times = times
+            .iter()
+            .map(|(name, asked, healthy)| ((*name).to_owned(), Times { asked: at(*asked), healthy: at(*healthy) }));
         Timed { predecessors: graph(edges), nodes: times.collect() }
     }
 

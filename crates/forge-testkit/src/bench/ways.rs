@@ -195,7 +195,8 @@ fn sync_waves(platform: &'static Platform, scale: f64) -> Measured<Outcome> {
     let predecessors = twin::predecessors(&options);
     let mut files = twin::files(&options);
     let applications = files.iter().find(|(path, _)| path == "argocd/applications.yaml");
-    let applications = applications.map(|(_, text)| waved(text, &predecessors)).ok_or("the twin has no Applications")?;
+    let applications =
+        applications.map(|(_, text)| waved(text, &predecessors)).ok_or("the twin has no Applications")?;
     files.push(("waves/applications.yaml".to_owned(), applications));
     environment.push(&files, "the platform in waves");
     apply(&environment, "argocd/project.yaml")?;
@@ -296,10 +297,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
         let Outcome { way, makespan, nominal, measured, pods, broken, .. } = outcome;
         let ratio = |path: &f64| if *path > 0.0 { makespan / path } else { 0.0 };
         let (title, by_nominal, by_measured) = (way.title(), ratio(nominal), ratio(measured));
-        let _ = writeln!(
-            text,
-            "  {title:<32}{makespan:>9.1} s{by_nominal:>11.3}{by_measured:>12.3}{pods:>8}{broken:>15}"
-        );
+        let _ =
+            writeln!(text, "  {title:<32}{makespan:>9.1} s{by_nominal:>11.3}{by_measured:>12.3}{pods:>8}{broken:>15}");
     }
     text.push_str("  makespan: first sync request (of the parent, for waves) to last health; pods: beside the Job's\n");
     text.push_str("  wanted of the plugin: ÷ nominal 1.15, ÷ measured 1.10, one pod, no edge broken\n");
@@ -341,7 +340,8 @@ mod tests {
         let predecessors = twin::predecessors(&options);
         let said = waved(text, &predecessors);
         let wave = |name: &str| -> usize {
-            let document = said.split("---\n").find(|document| document.contains(&format!("\n  name: {name}\n"))).unwrap();
+            let document =
+                said.split("---\n").find(|document| document.contains(&format!("\n  name: {name}\n"))).unwrap();
             let line = document.lines().find_map(|line| line.trim().strip_prefix("argocd.argoproj.io/sync-wave: "));
             line.unwrap().trim_matches('"').parse().unwrap()
         };

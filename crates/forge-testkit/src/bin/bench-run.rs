@@ -12,7 +12,8 @@ use std::error::Error;
 use std::str::FromStr;
 
 use forge_testkit::bench::scale::{self, Workload};
-use forge_testkit::bench::ways::{self, Way};
+use forge_testkit::bench::ways::{self, Outcome, Way};
+use forge_testkit::bench::{Measured, say};
 use forge_testkit::platform::Platform;
 
 const SEED: u64 = 20_260_101;
@@ -30,27 +31,40 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let platform: &'static Platform = Box::leak(Box::new(Platform::up("bench")));
     ways::warm_up(platform)?;
-    if !ways.is_empty() {
-        println!("\nrun: 46 nodes with real pods on the real Argo, one way after the other; times of the example × {scale}");
-        let mut outcomes = Vec::new();
-        for way in ways {
-            outcomes.push(ways::measure(platform, way, scale)?);
-            // What was measured is not lost to what comes after it.
-            println!("{}", ways::table(&outcomes));
+    let (mut outcomes, mut figures) = (Vec::new(), Vec::new());
+    let done = measure(platform, scale, &ways, &mut outcomes).and_then(|()| {
+        for size in &sizes {
+            figures.push(scale::measure(platform, *size, workload, seed)?);
+            say_so_far(&scale::table(&figures));
         }
-    }
-    if !sizes.is_empty() {
+        Ok(())
+    });
+    // What was measured is not lost to what failed after it.
+    if !outcomes.is_empty() {
         println!(
-            "scale: seed {seed}; layers of 20 nodes, each waiting for one to three of the layer before; every node {}; all in one namespace",
-            workload.as_str()
+            "\nrun: 46 nodes with real pods on the real Argo, one way after the other; times of the example × {scale}"
         );
-        let mut figures = Vec::new();
-        for size in sizes {
-            figures.push(scale::measure(platform, size, workload, seed)?);
-            println!("{}", scale::table(&figures));
-        }
+        println!("{}", ways::table(&outcomes));
+    }
+    if !figures.is_empty() {
+        println!("scale: seed {seed}; layers of 20 nodes, each waiting for one to three of the layer before");
+        println!("  every node: {}; all in one namespace", workload.as_str());
+        println!("{}", scale::table(&figures));
+    }
+    done
+}
+
+fn measure(platform: &'static Platform, scale: f64, ways: &[Way], outcomes: &mut Vec<Outcome>) -> Measured<()> {
+    for way in ways {
+        outcomes.push(ways::measure(platform, *way, scale)?);
+        say_so_far(&ways::table(outcomes));
     }
     Ok(())
+}
+
+/// A driver that panics ends the process at once: what is known is on stderr by then.
+fn say_so_far(table: &str) {
+    say(&format!("so far\n{table}"));
 }
 
 /// A number from the environment.
