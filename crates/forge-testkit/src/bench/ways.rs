@@ -293,6 +293,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
         "  {:<32}{:>11}{:>11}{:>12}{:>8}{:>15}\n",
         "", "makespan", "÷ nominal", "÷ measured", "pods", "edges broken"
     );
+    if let Some(Outcome { nominal, .. }) = outcomes.first() {
+        let _ = writeln!(text, "  nominal critical path (configured times to readiness): {nominal:.1} s");
+    }
     for outcome in outcomes {
         let Outcome { way, makespan, nominal, measured, pods, broken, .. } = outcome;
         let ratio = |path: &f64| if *path > 0.0 { makespan / path } else { 0.0 };
