@@ -16,6 +16,7 @@ TOOLS := $(FORGE_CACHE)/tools
 FORGE := $(CARGO_TARGET_DIR)/debug/forge
 EXAMPLE := examples/platform
 SETUP := tools/setup
+BENCH_BUILD := cargo build --release --locked -p forge -p forge-sandbox -p forge-testkit --bin forge --bin forge-sandbox
 
 .PHONY: help
 help: ## List what there is
@@ -49,10 +50,17 @@ cluster: build ## Only the tests that need a cluster, on a sandbox of their own 
 test: check cluster ## All tests
 
 .PHONY: bench
-bench: ## What operations cost, side by side with what people use today
+bench: ## What operations and runs cost, side by side with what people use today (root, over an hour)
 	@$(SETUP) rust kubeconform
-	@cargo build --release --locked -p forge -p forge-sandbox -p forge-testkit --bin forge --bin forge-sandbox --bin bench
+	@$(BENCH_BUILD) --bin bench --bin bench-run
 	@$(CARGO_TARGET_DIR)/release/bench $(CARGO_TARGET_DIR)/release/forge $(TOOLS)/bin/kubeconform
+	@tools/bench-run
+
+.PHONY: bench-run
+bench-run: ## Only what runs cost, on the real Argo; FORGE_BENCH_SIZES=100 and others choose, see bench-run.rs
+	@$(SETUP) rust
+	@$(BENCH_BUILD) --bin bench-run
+	@tools/bench-run
 
 .PHONY: soak
 soak: build ## Long random campaigns; SEED=n replays, CASES=n and ROUNDS=n set their length

@@ -1,5 +1,6 @@
 //! What tests, benchmarks and the example share. Never published.
 
+pub mod bench;
 pub mod crd;
 pub mod example;
 pub mod foreign;
