@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicBool;
 
 use forge_core::digest::{CommitId, Digest};
 use forge_core::gate::{Folder, GitContent};
-use gix::bstr::ByteSlice as _;
 
 use crate::cluster::chain;
 
@@ -81,29 +80,23 @@ impl GitReader {
     /// The repository with everything that its branches hold now.
     fn fetched(&self, url: &str) -> Result<gix::Repository, String> {
         let folder = self.folder.join(Digest::of(url.as_bytes()).short(20));
-        let interrupted = AtomicBool::new(false);
-        if let Ok(repository) = gix::open_opts(&folder, gix::open::Options::isolated()) {
-            let remote = repository.find_remote("origin").map_err(|error| chain(&error))?;
-            let connection = remote.connect(gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
-            let fetch = connection
-                .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
-                .map_err(|error| chain(&error))?;
-            fetch.receive(gix::progress::Discard, &interrupted).map_err(|error| chain(&error))?;
-            return Ok(repository);
-        }
-        // Half of a clone of a process that was killed is no repository.
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
-        let url = gix::url::parse(url.as_bytes().as_bstr()).map_err(|error| chain(&error))?;
-        let mut clone = gix::clone::PrepareFetch::new(
-            url,
-            &folder,
-            gix::create::Kind::Bare,
-            gix::create::Options::default(),
-            gix::open::Options::isolated(),
-        )
-        .map_err(|error| chain(&error))?;
-        let (repository, _) = clone.fetch_only(gix::progress::Discard, &interrupted).map_err(|error| chain(&error))?;
+        let repository = match gix::open_opts(&folder, gix::open::Options::isolated()) {
+            Ok(repository) => repository,
+            Err(_) => {
+                // Half of what a process that was killed made is no repository.
+                let _ = std::fs::remove_dir_all(&folder);
+                std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+                gix::init_bare(&folder).map_err(|error| chain(&error))?
+            }
+        };
+        let remote = repository.remote_at(url).map_err(|error| chain(&error))?;
+        let branches = ["+refs/heads/*:refs/remotes/origin/*"];
+        let remote = remote.with_refspecs(branches, gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
+        let connection = remote.connect(gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
+        let fetch = connection
+            .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
+            .map_err(|error| chain(&error))?;
+        fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(|error| chain(&error))?;
         Ok(repository)
     }
 }

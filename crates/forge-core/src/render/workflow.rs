@@ -207,8 +207,15 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) 
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
 /// which would be most of a run), and the token of the Argo CD account.
 fn pod_patch(run: &RunPlan) -> Value {
-    let mounts = json!([{"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true}]);
-    let volumes = json!([{"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}}]);
+    // A place for clones of repositories: the root of the container cannot be written.
+    let mounts = json!([
+        {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
+        {"name": "forge-clones", "mountPath": "/tmp"},
+    ]);
+    let volumes = json!([
+        {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+        {"name": "forge-clones", "emptyDir": {}},
+    ]);
     let containers = match run.runner {
         // A held request occupies a worker, so there is one for each node that can be open at once, and some more.
         Runner::Plugin => json!([
