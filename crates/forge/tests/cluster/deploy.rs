@@ -20,7 +20,7 @@ fn forty_six_applications_are_proven_in_order_and_a_second_run_writes_nothing() 
     let stage = Stage::prepared(environment, options);
     let recorder = stage.environment.record();
     let report = stage.deploy(0);
-    assert_eq!(report["summary"]["proven"], 46, "{report:#}");
+    assert_eq!(report["statistics"]["proven"], 46, "{report:#}");
     let conditioned = twin::conditioned(&stage.options);
     let conditioned: Vec<&str> = conditioned.iter().map(String::as_str).collect();
     let facts = stage.environment.facts(&twin::predecessors(&stage.options), recorder, &conditioned, true);

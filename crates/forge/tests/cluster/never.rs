@@ -5,7 +5,7 @@ use std::time::Duration;
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, config_map, deployment};
 
-use crate::stage::{PATIENCE, Stage, names};
+use crate::stage::{Stage, names};
 
 /// A node whose limits are short, so that its failure is not waited for.
 fn hasty(mut node: TwinNode) -> TwinNode {
@@ -151,5 +151,4 @@ fn a_sync_that_somebody_else_started_does_not_count() {
     let unchanged = entry["decision"]["attempt"].is_null();
     assert!(ours || unchanged, "{operation:#} {entry:#}");
     assert_eq!(stage.answer("app").as_deref(), Some("proven"));
-    let _ = PATIENCE;
 }

@@ -8,26 +8,18 @@ use forge_testkit::foreign;
 use forge_testkit::platform::{Platform, mark};
 use forge_testkit::sandbox::{Ended, Sandbox, run};
 use forge_testkit::twin::{TwinNode, config_map, push};
+use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
 /// A kubeconfig of a service account.
 fn kubeconfig(sandbox: &Sandbox, folder: &std::path::Path, namespace: &str, account: &str) -> PathBuf {
     let token = sandbox.kubectl(&["create", "token", account, "-n", namespace, "--duration=1h"]);
-    let admin = std::fs::read_to_string(&sandbox.kubeconfig).unwrap();
-    let mut lines: Vec<String> = Vec::new();
-    let mut users = false;
-    for line in admin.lines() {
-        users =
-            if line.starts_with("users:") { true } else { users && (line.starts_with(' ') || line.starts_with('-')) };
-        if !users {
-            lines.push(line.to_owned());
-        }
-    }
-    let user = admin.lines().find_map(|line| line.trim().strip_prefix("user: ")).unwrap_or("sandbox-admin").to_owned();
-    lines.push(format!("users:\n- name: {user}\n  user:\n    token: {}", token.trim()));
+    // The sandbox writes JSON.
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&sandbox.kubeconfig).unwrap()).unwrap();
+    config["users"][0]["user"] = json!({"token": token.trim()});
     let path = folder.join(format!("{account}.kubeconfig"));
-    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
     path
 }
 
