@@ -37,6 +37,7 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@cargo clippy -p forge-sandbox --test cluster --locked -- -D warnings
 	@cargo clippy -p forge-testkit --test platform --locked -- -D warnings
+	@cargo clippy -p forge --test cluster --locked -- -D warnings
 	@tools/deny
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet

@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn app(operation: Value, status: Value) -> Application {
+    fn app(operation: &Value, status: &Value) -> Application {
         let object = json!({
             "metadata": {"namespace": "argocd", "name": "api", "resourceVersion": "42"},
             "spec": {"project": "dev", "source": {"repoURL": "u", "path": "p"}, "destination": {"namespace": "shop"}},
@@ -184,20 +184,20 @@ mod tests {
     #[test]
     fn a_request_that_argo_cd_has_not_begun_hides_the_operation_before_it() {
         let old = json!({"operationState": {"phase": "Succeeded", "operation": {"info": info("r1/a/b/1")}}});
-        let found = app(json!({"info": info("r1/a/b/2"), "sync": {}}), old).operation.unwrap();
+        let found = app(&json!({"info": info("r1/a/b/2"), "sync": {}}), &old).operation.unwrap();
         assert_eq!((found.phase, found.nonce.unwrap().attempt), (Phase::Running, 2));
     }
 
     #[test]
     fn an_operation_that_runs_is_seen_with_its_message() {
         let state = json!({"operationState": {"phase": "Terminating", "message": "m", "operation": {"info": info("r1/a/b/2")}}});
-        let found = app(json!({"info": info("r1/a/b/2")}), state).operation.unwrap();
+        let found = app(&json!({"info": info("r1/a/b/2")}), &state).operation.unwrap();
         assert_eq!((found.phase, found.message.as_str()), (Phase::Terminating, "m"));
     }
 
     #[test]
     fn what_is_not_there_is_unknown_and_never_healthy() {
-        let found = app(Value::Null, Value::Null);
+        let found = app(&Value::Null, &Value::Null);
         assert_eq!((found.sync, found.health, found.resources.len()), (SyncState::Unknown, Health::Unknown, 0));
         assert!(found.operation.is_none() && !found.in_flight);
         assert!(Application::read(&json!({"metadata": {"name": "../x"}})).is_none());

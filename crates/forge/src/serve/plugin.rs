@@ -44,6 +44,9 @@ pub(crate) struct Listen {
     pub(crate) agent_token: PathBuf,
 }
 
+/// What became of a node; nothing while it is on its way.
+type Answer = watch::Receiver<Option<Decision>>;
+
 struct Plugin {
     cluster: Cluster,
     namespace: String,
@@ -51,7 +54,7 @@ struct Plugin {
     metrics: Arc<Metrics>,
     token: String,
     runs: Mutex<BTreeMap<RunId, Arc<OnceCell<Arc<Open>>>>>,
-    nodes: Mutex<BTreeMap<(RunId, NodeId), watch::Receiver<Option<Decision>>>>,
+    nodes: Mutex<BTreeMap<(RunId, NodeId), Answer>>,
     beat: Mutex<Instant>,
 }
 
@@ -185,7 +188,7 @@ impl Plugin {
     }
 
     /// The one task of a node, started by the first who asks.
-    fn node(&self, run: &RunId, node: &NodeId, open: &Arc<Open>) -> watch::Receiver<Option<Decision>> {
+    fn node(&self, run: &RunId, node: &NodeId, open: &Arc<Open>) -> Answer {
         let mut nodes = lock(&self.nodes);
         let known = nodes.get(&(run.clone(), node.clone()));
         // A task that ended without an answer died; its place is taken.

@@ -39,7 +39,7 @@ fn no_node_of_a_random_graph_starts_before_its_predecessors_are_healthy() {
 
 fn one(seed: u64) -> usize {
     let nodes = random(seed, 12);
-    let stage = Stage::new("order", seed % 2 == 0, |options| {
+    let stage = Stage::new("order", seed.is_multiple_of(2), |options| {
         nodes
             .iter()
             .map(|node| {
@@ -54,7 +54,7 @@ fn one(seed: u64) -> usize {
         nodes.iter().map(|node| (name(&node.name), node.depends_on.iter().map(|p| name(p)).collect())).collect();
     let recorder = stage.environment.record();
     let ended = stage.forge(&["platform", "deploy"]);
-    let well = nodes.iter().all(|node| node.is_well());
+    let well = nodes.iter().all(forge_testkit::random_graph::RandomNode::is_well);
     if well {
         assert_eq!(ended.code, 0, "seed {seed}: {}\n{}", ended.stdout, ended.stderr);
     } else {

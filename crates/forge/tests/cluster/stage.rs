@@ -24,7 +24,6 @@ impl Stage {
         let mut options = environment.options();
         options.auto = auto;
         options.timeouts = Some(("30s".to_owned(), "60s".to_owned()));
-        options.retry_limit = Some(1);
         let nodes = nodes(&options);
         environment.push(&twin::small(&options, &nodes), "the platform");
         Self::prepared(environment, options)

@@ -276,7 +276,7 @@ fn commit(root: &Path, branch: &str, given: Option<&CommitId>, output: &mut Outp
             return Err(not_in_git(format!("commit {head} is not on branch `{branch}` of origin")).hint("git push"));
         }
         Pushed::Unknown => {
-            output.say(&format!("note: it is not known here whether branch `{branch}` of origin holds {head}"))
+            output.say(&format!("note: it is not known here whether branch `{branch}` of origin holds {head}"));
         }
     }
     Ok(head)
