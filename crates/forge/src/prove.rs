@@ -33,6 +33,8 @@ use look::Look;
 const POLL: Duration = Duration::from_millis(300);
 /// Between two requests that nobody has answered the way we want.
 const AGAIN: Duration = Duration::from_secs(5);
+/// After so long without health Argo CD is asked to look again.
+const RELOOK: Duration = Duration::from_secs(15);
 /// After a request that failed on its way.
 const SOON: Duration = Duration::from_millis(500);
 
@@ -339,6 +341,14 @@ impl<'p> Way<'p> {
                     self.idle(POLL)
                 }
                 WaitingFor::Refresh { .. } => Next::Wait(AGAIN),
+                // Argo CD may write an older health over a newer one and not look again for minutes.
+                WaitingFor::Health { .. } | WaitingFor::InSync { .. } if self.mode == Mode::Run => {
+                    if self.asked_again.elapsed() >= RELOOK && !self.look.is_asking() {
+                        self.ask_refresh();
+                        return Next::Again;
+                    }
+                    Next::Wait(AGAIN)
+                }
                 _ => self.idle(AGAIN),
             },
         }
@@ -360,10 +370,14 @@ impl<'p> Way<'p> {
         if !due && self.asked_again.elapsed() < AGAIN {
             return Next::Wait(AGAIN.saturating_sub(self.asked_again.elapsed()));
         }
+        self.ask_refresh();
+        Next::Again
+    }
+
+    fn ask_refresh(&mut self) {
         self.asked_again = tokio::time::Instant::now();
         let (argocd, id) = (self.prover.feed.argocd().clone(), self.wanted.application.clone());
         self.look.ask(async move { argocd.refresh(&id).await });
-        Next::Again
     }
 
     async fn request_sync(&mut self, attempt: u32) -> Next {

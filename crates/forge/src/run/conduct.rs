@@ -365,6 +365,7 @@ impl Conductor<'_> {
     async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
         let give_up = Instant::now() + GIVE_UP;
         let mut fell: BTreeSet<NodeId> = BTreeSet::new();
+        let mut asked = Instant::now();
         // Waits that nobody would profit from are not made: with a failure the end is known.
         let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
         let age = last.map_or(STEADY, |at| Duration::try_from(Timestamp::now().duration_since(at)).unwrap_or(STEADY));
@@ -372,7 +373,11 @@ impl Conductor<'_> {
         loop {
             let down = self.fallen(record).await?;
             if !down.is_empty() {
-                fell.extend(down.iter().cloned());
+                // What Argo CD shows may be older than what is.
+                if down.iter().any(|node| fell.insert(node.clone())) || asked.elapsed() > Duration::from_secs(5) {
+                    asked = Instant::now();
+                    self.refresh(&down);
+                }
                 steady_since = Instant::now();
             }
             let needed = if fell.is_empty() { STEADY } else { STEADY * 3 };

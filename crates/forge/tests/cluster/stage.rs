@@ -9,7 +9,7 @@ use forge_testkit::twin::{self, Options, TwinNode};
 use serde_json::Value;
 
 /// How long a run of a few nodes may take on a machine with other work.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An environment with a repository, an AppProject that holds everything, and Applications.
 pub(crate) struct Stage {
