@@ -24,16 +24,19 @@ impl Default for Metrics {
         registry.register("forge_gate_decisions", "Answers of the gate", decisions.clone());
         registry.register("forge_sync_requests", "Syncs asked of Argo CD", syncs.clone());
         registry.register("forge_held_requests", "Requests of the agent that are held", held.clone());
-        registry.register(
-            "forge_window_age_seconds",
-            "Since when a window of this run holds anything",
-            window_age.clone(),
-        );
         Self { registry, decisions, syncs, held, window_age }
     }
 }
 
 impl Metrics {
+    /// Those of the Job, which owns the window.
+    pub(crate) fn of_job() -> Self {
+        let mut metrics = Self::default();
+        let help = "Since when a window of this run holds anything; 0 when it holds nothing";
+        metrics.registry.register("forge_window_age_seconds", help, metrics.window_age.clone());
+        metrics
+    }
+
     pub(crate) fn decided(&self, decision: &Decision) {
         let answer = match decision {
             Decision::Proven(_) => "proven",

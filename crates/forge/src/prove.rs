@@ -318,8 +318,8 @@ impl<'p> Way<'p> {
             }
             Some(Act::RequestRefresh) => self.request_refresh(on),
             Some(Act::ReadTree) => {
-                let elsewhere = self.prover.ancestors(&self.wanted);
                 let objects = Look::objects(&self.wanted);
+                let elsewhere = if objects.is_empty() { Vec::new() } else { self.prover.ancestors(&self.wanted) };
                 match self.prover.feed.argocd().read_tree(application, &objects, &elsewhere).await {
                     Ok(tree) => {
                         self.look.keep_tree(tree);

@@ -84,6 +84,19 @@ impl Open {
     }
 }
 
+/// Serves figures beside whatever else this process does, until it ends.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(crate) async fn metrics(address: std::net::SocketAddr, metrics: Arc<Metrics>) -> Result<(), Failure> {
+    let failed =
+        |error: std::io::Error| Failure::new(Code::BadArgument, format!("failed to listen on `{address}`: {error}"));
+    let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
+    let router = axum::Router::new().route("/metrics", axum::routing::get(move || async move { metrics.text() }));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(())
+}
+
 /// Argo CD as a process in the cluster reaches it.
 fn argocd(address: &str, token_file: &Path) -> Result<Arc<Feed>, Failure> {
     Ok(Feed::start(ArgoCd::mounted(address, token_file)?))

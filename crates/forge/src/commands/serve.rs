@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use forge_core::exit::Exit;
@@ -50,6 +51,9 @@ enum Command {
         /// The image of this program, for nodes in pods of their own
         #[arg(long)]
         image: String,
+        /// Where /metrics is served
+        #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9090")]
+        listen: SocketAddr,
     },
     /// One node in a pod of its own
     Node {
@@ -86,13 +90,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Exit, Failure> {
                 serve::plugin(cluster, namespace, &common.argocd, &common.token_file, &listen).await?;
                 Ok(Exit::Done)
             }
-            Command::Run { common, run, argocd_namespace, image } => {
+            Command::Run { common, run, argocd_namespace, image, listen } => {
                 let cluster = Cluster::connect(&common.cluster).await?;
                 let workflows = common.cluster.workflows_namespace.clone();
                 let places = Places { workflows, argocd: argocd_namespace.clone(), image: image.clone() };
                 let place = Place { cluster, places };
                 let argocd = ArgoCd::mounted(&common.argocd, &common.token_file)?;
-                Ok(conduct::conduct(&place, &argocd, run, &Metrics::default()).await?.exit())
+                let metrics = Arc::new(Metrics::of_job());
+                serve::metrics(*listen, metrics.clone()).await?;
+                Ok(conduct::conduct(&place, &argocd, run, &metrics).await?.exit())
             }
             Command::Node { common, run, node } => {
                 let cluster = Cluster::connect(&common.cluster).await?;

@@ -4,7 +4,9 @@
 //! read where the run stands. Loss of infrastructure is not a node's failure: what a lost Workflow left open is submitted
 //! again under the same run.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +77,7 @@ pub(crate) async fn conduct(
         seen_workflow: false,
         refreshing: Arc::default(),
         refreshes: Vec::new(),
+        standing: RefCell::default(),
     };
     conductor.save().await?;
     let outcome = tokio::select! {
@@ -86,7 +89,12 @@ pub(crate) async fn conduct(
             conductor.end(verdict, message).await?;
             Ok(verdict)
         }
-        Err(failure) => Err(failure),
+        // Another run has taken over: what it finds is its own to end.
+        Err(failure) if failure.code == Code::RunInProgress => Err(failure),
+        Err(failure) => {
+            conductor.end(Verdict::Failed, Some(failure.message.clone())).await?;
+            Err(failure)
+        }
     }
 }
 
@@ -151,6 +159,14 @@ struct Conductor<'c> {
     seen_workflow: bool,
     refreshing: Arc<tokio::sync::Mutex<()>>,
     refreshes: Vec<tokio::task::JoinHandle<()>>,
+    /// Where the run stands, until something changes.
+    standing: RefCell<Option<Rc<Standing>>>,
+}
+
+/// The record and what follows from it.
+struct Standing {
+    record: Record,
+    views: Vec<NodeView>,
 }
 
 impl Conductor<'_> {
@@ -184,7 +200,10 @@ impl Conductor<'_> {
             metrics.window_age(Timestamp::now().duration_since(self.header.started).as_secs());
             let pace = self.last_window + WINDOW_PACE;
             tokio::select! {
-                changed = config_maps.keep(&mut self.config_maps) => self.window_due |= changed,
+                changed = config_maps.keep(&mut self.config_maps) => {
+                    self.window_due |= changed;
+                    self.standing.take();
+                }
                 _ = workflows.keep(&mut self.workflows) => {}
                 _ = pods.keep(&mut self.pods) => {}
                 () = tokio::time::sleep_until(pace), if self.window_due => {}
@@ -193,23 +212,26 @@ impl Conductor<'_> {
         }
     }
 
-    fn record(&self) -> Record {
+    /// Where the run stands. Worked out once for each change: at a thousand nodes it is a megabyte of text.
+    fn standing(&self) -> Rc<Standing> {
+        if let Some(standing) = &*self.standing.borrow() {
+            return standing.clone();
+        }
         let mut record = Record { header: self.header.clone(), entries: Default::default() };
         for config_map in self.config_maps.values() {
             // What cannot be read is as good as not written: the node is open.
             record.entries.extend(read_entries(config_map).unwrap_or_default());
         }
-        record
-    }
-
-    fn views(&self) -> Vec<NodeView> {
-        self.record().view(&self.plan)
+        let views = record.view(&self.plan);
+        let standing = Rc::new(Standing { record, views });
+        self.standing.replace(Some(standing.clone()));
+        standing
     }
 
     /// What the window must hold: everything that is not proven, but for what was found proven before the run began.
     fn unproven(&self) -> BTreeSet<NodeId> {
-        let views = self.views();
-        let held = views.iter().filter(|view| match view.phase {
+        let standing = self.standing();
+        let held = standing.views.iter().filter(|view| match view.phase {
             Phase::Proven => false,
             Phase::Failed | Phase::Blocked => true,
             _ => !self.plan.passed.contains(&view.node),
@@ -304,13 +326,13 @@ impl Conductor<'_> {
     /// Brings the run one step on; gives its end when there is one.
     async fn advance(&mut self) -> Result<Option<(Verdict, Option<String>)>, Failure> {
         self.note_cancellation();
-        let record = self.record();
-        let views = record.view(&self.plan);
+        let standing = self.standing();
+        let record = &standing.record;
         let is_open = |view: &&NodeView| !matches!(view.phase, Phase::Proven | Phase::Failed | Phase::Blocked);
-        let open = views.iter().filter(is_open).count();
+        let open = standing.views.iter().filter(is_open).count();
         let Some(workflow) = self.workflow().cloned() else {
             if let Some(why) = &self.cancelled {
-                return Ok(Some((result(&self.plan, &record, true), Some(why.clone()))));
+                return Ok(Some((result(&self.plan, record, true), Some(why.clone()))));
             }
             if self.seen_workflow && open > 0 {
                 // What is followed may lag behind what was just submitted.
@@ -318,10 +340,10 @@ impl Conductor<'_> {
                     return Ok(None);
                 }
                 let message = "its Workflow was deleted".to_owned();
-                return Ok(Some((result(&self.plan, &record, true), Some(message))));
+                return Ok(Some((result(&self.plan, record, true), Some(message))));
             }
             if open == 0 {
-                return self.finished(&record).await;
+                return self.finished(record).await;
             }
             self.submit().await?;
             return Ok(None);
@@ -338,18 +360,18 @@ impl Conductor<'_> {
             return Ok(None);
         }
         if open == 0 {
-            return self.finished(&record).await;
+            return self.finished(record).await;
         }
         if let Some(stopped) = stopped {
             let by = self.cancelled.clone().unwrap_or_else(|| format!("its Workflow was stopped ({stopped})"));
-            return Ok(Some((result(&self.plan, &record, true), Some(by))));
+            return Ok(Some((result(&self.plan, record, true), Some(by))));
         }
         if Timestamp::now() > self.header.deadline {
             return Ok(Some((Verdict::TimedOut, Some("the run took too long".to_owned()))));
         }
         if self.header.resubmitted >= MOST_RESUBMISSIONS {
             let message = format!("its Workflow was lost {MOST_RESUBMISSIONS} times");
-            return Ok(Some((result(&self.plan, &record, false), Some(message))));
+            return Ok(Some((result(&self.plan, record, false), Some(message))));
         }
         // Infrastructure was lost: what is open goes on in a new Workflow.
         self.header.resubmitted += 1;
@@ -386,7 +408,7 @@ impl Conductor<'_> {
             }
             if Instant::now() >= give_up {
                 self.withdraw(record, &fell).await?;
-                return Ok(Some((result(&self.plan, &self.record(), false), None)));
+                return Ok(Some((result(&self.plan, &self.standing().record, false), None)));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -412,6 +434,7 @@ impl Conductor<'_> {
                 known.insert(entry_key(&node.id), json!(shortened(&entry)));
             }
         }
+        self.standing.take();
         Ok(())
     }
 
@@ -481,8 +504,8 @@ impl Conductor<'_> {
             label == Some(name.as_str())
         };
         let pods: Vec<Value> = self.pods.values().filter(of).cloned().collect();
-        let views = self.views();
-        let Some((pod, _)) = self.supervisor.stuck(&views, &pods) else { return Ok(()) };
+        let standing = self.standing();
+        let Some((pod, _)) = self.supervisor.stuck(&standing.views, &pods) else { return Ok(()) };
         match agent::delete(self.place, &pod).await {
             Ok(()) => {
                 self.header.agents_replaced += 1;

@@ -43,6 +43,7 @@ pub(super) fn job(plan: &RunPlan, places: &Places) -> Value {
                             "--argocd", format!("@{ARGOCD_SECRET_PATH}/server"),
                             "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
                         ],
+                        "ports": [{"name": "metrics", "containerPort": 9090}],
                         "securityContext": {
                             "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
                             "capabilities": {"drop": ["ALL"]},

@@ -26,7 +26,7 @@ pub(super) struct Window {
     place: Place,
     project: String,
     run: String,
-    /// Nodes that it may hold, with the names of their Applications.
+    /// Nodes of the run that it may hold, with the names of their Applications.
     held: BTreeMap<NodeId, String>,
 }
 
@@ -52,7 +52,7 @@ impl Window {
         let applications = applications(place).await?;
         let project = plan.environment.to_string();
         let mut held = BTreeMap::new();
-        for node in plan.nodes().filter(|node| nodes.contains(&node.id)) {
+        for node in plan.nodes() {
             let name = node.application.name().to_owned();
             match applications.get(&name) {
                 _ if node.application.namespace.as_str() != place.places.argocd => {
@@ -67,21 +67,29 @@ impl Window {
                 }
             }
         }
+        // What is found proven is not held, and not said to be missing; it may have to be held later.
+        not_held.retain(|node, _| nodes.contains(node));
         let window = Self { place: place.clone(), project, run: plan.run.to_string(), held };
         if window.read().await?.is_none() {
-            for node in window.held.keys() {
+            for node in window.held.keys().filter(|node| nodes.contains(*node)) {
                 not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
             }
             return Ok(Entered { window: Self { held: BTreeMap::new(), ..window }, not_held });
         }
-        window.enter_all(argocd, &mut not_held).await?;
+        window.enter_all(argocd, nodes, &mut not_held).await?;
         window.survives(argocd).await?;
         Ok(Entered { window, not_held })
     }
 
-    async fn enter_all(&self, argocd: &ArgoCd, not_held: &mut BTreeMap<NodeId, String>) -> Result<(), Failure> {
+    async fn enter_all(
+        &self,
+        argocd: &ArgoCd,
+        nodes: &BTreeSet<NodeId>,
+        not_held: &mut BTreeMap<NodeId, String>,
+    ) -> Result<(), Failure> {
         let give_up = tokio::time::Instant::now() + PATIENCE;
-        let all: BTreeSet<String> = self.held.values().cloned().collect();
+        let wanted = self.held.iter().filter(|(node, _)| nodes.contains(*node));
+        let all: BTreeSet<String> = wanted.map(|(_, name)| name.clone()).collect();
         let mut asked: BTreeSet<String> = BTreeSet::new();
         loop {
             let busy = busy(&self.place, &all).await?;
@@ -120,6 +128,9 @@ impl Window {
     async fn survives(&self, argocd: &ArgoCd) -> Result<(), Failure> {
         let Some(project) = self.read().await? else { return Ok(()) };
         let Some(owner) = owner(&project) else { return Ok(()) };
+        if window_names(&current(&project)).is_none() {
+            return Ok(());
+        }
         let Ok(id) = format!("{}/{owner}", self.place.places.argocd).parse() else { return Ok(()) };
         if argocd.refresh(&id).await.is_err() {
             return Ok(());
@@ -128,7 +139,7 @@ impl Window {
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let ours = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
-            if !self.held.is_empty() && ours.is_none_or(|(run, _)| run != self.run) {
+            if ours.is_none_or(|(run, _)| run != self.run) {
                 let message = format!("Application `{owner}` takes the window of AppProject `{}` away", self.project);
                 return Err(Failure::new(Code::WindowContested, message)
                     .hint("let it ignore /spec/syncWindows (ignoreDifferences, RespectIgnoreDifferences=true)"));
