@@ -22,8 +22,11 @@ fn a_service_leads_to_all_its_pods_whichever_way_it_is_reached() {
         service("outside", &json!({"type": "NodePort"})),
     ]);
     namespace.wait("deployment/web", "condition=Available", LIMIT);
-    let pods: BTreeSet<String> = ready(&namespace, "web").into_keys().collect();
-    assert_eq!(pods.len(), 2);
+    // The slices may follow the deployment a moment later.
+    let pods: BTreeSet<String> = eventually("both pods are ready", LIMIT, || {
+        let pods: BTreeSet<String> = ready(&namespace, "web").into_keys().collect();
+        if pods.len() == 2 { Ok(pods) } else { Err(format!("{pods:?}")) }
+    });
 
     // From the host, by address.
     reached(&namespace, "web", &pods);
