@@ -10,6 +10,7 @@ use forge_testkit::generate::Random;
 use forge_testkit::order;
 use forge_testkit::sandbox::{Sandbox, eventually, run, status};
 use forge_testkit::twin::{TwinNode, deployment};
+use serde_json::Value;
 
 use crate::stage::{Stage, names};
 
@@ -64,24 +65,40 @@ fn descends(mut pid: u32, ancestor: u32) -> bool {
     false
 }
 
-fn kill(sandbox: &Sandbox, target: &str, run_name: &str) -> bool {
-    let init = u32::try_from(status(&sandbox.name)["initPid"].as_u64().unwrap_or(0)).unwrap_or(0);
-    let words: Vec<&str> = match target {
-        "plugin" => vec!["forge serve plugin"],
-        "executor" => vec!["forge serve run", run_name],
-        "agent pod" => vec!["argoexec agent main"],
-        "kube-apiserver" | "etcd" => vec![],
-        other => vec![other],
-    };
-    let victims = match target {
+/// The processes that a target consists of now.
+fn victims(sandbox: &Sandbox, target: &str, run_name: &str) -> Vec<u32> {
+    let status = status(&sandbox.name);
+    let pid = |value: &Value| value.as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let words: &[&str] = match target {
+        "plugin" => &["forge serve plugin"],
+        "executor" => &["forge serve run", run_name],
+        "agent pod" => &["argoexec agent main"],
         "kube-apiserver" | "etcd" => {
-            let status = status(&sandbox.name);
             let components = status["components"].as_array().cloned().unwrap_or_default();
-            let found = components.iter().find(|line| line["name"] == target).and_then(|line| line["pid"].as_u64());
-            found.and_then(|pid| u32::try_from(pid).ok()).into_iter().collect()
+            return components
+                .iter()
+                .find(|line| line["name"] == target)
+                .and_then(|line| pid(&line["pid"]))
+                .into_iter()
+                .collect();
         }
-        _ => processes(init, &words),
+        other => &[other],
     };
+    processes(pid(&status["initPid"]).unwrap_or(0), words)
+}
+
+/// Kills a target. One that has not started is waited for: a kill that meets nobody tests nothing. False if the run was
+/// over before there was anybody.
+fn kill(sandbox: &Sandbox, target: &str, run_name: &str) -> bool {
+    let header = format!("forge-run-{run_name}-0");
+    let over = || {
+        let found = sandbox.try_kubectl(&["get", "configmap", &header, "-n", "argo", "-o", "jsonpath={.data}"], None);
+        found.stdout.contains("verdict")
+    };
+    let victims = eventually(&format!("there is a {target} to kill"), Duration::from_secs(60), || {
+        let victims = victims(sandbox, target, run_name);
+        if !victims.is_empty() || over() { Ok(victims) } else { Err("nobody yet".to_owned()) }
+    });
     for pid in &victims {
         run(Command::new("kill").args(["-9", &pid.to_string()]), None);
     }
@@ -133,13 +150,14 @@ fn one(seed: u64, number: usize, targets: &[&str]) {
     assert_eq!(started.code, 0, "{}", started.stderr);
     let run_name = stage.runs().last().unwrap().clone();
     let start = Instant::now();
-    let mut told = Vec::new();
+    let (mut told, mut hits) = (Vec::new(), 0);
     for target in targets {
-        // The moment is what is random here; nothing is waited for.
+        // The moment is what is random here, so it is drawn and not waited for.
         std::thread::sleep(Duration::from_millis(300 + 100 * u64::try_from(random.below(60)).unwrap()));
-        let at = start.elapsed().as_secs_f64();
         let hit = kill(sandbox, target, &run_name);
-        told.push(format!("{target} after {at:.1} s{}", if hit { "" } else { " (nobody there)" }));
+        let at = start.elapsed().as_secs_f64();
+        told.push(format!("{target} after {at:.1} s{}", if hit { "" } else { " (the run was over)" }));
+        hits += usize::from(hit);
         if ["kube-apiserver", "etcd"].contains(target) {
             // One that meets the process while it dies says so; the next one starts it.
             eventually("the sandbox is repaired", Duration::from_secs(90), || {
@@ -149,6 +167,7 @@ fn one(seed: u64, number: usize, targets: &[&str]) {
         }
     }
     let told = told.join(", ");
+    assert!(hits > 0, "seed {seed}, run {number}: nothing was killed: {told}");
     let header = stage.ended();
     let mut runs = 1;
     if header["ended"]["verdict"] != "done" {
