@@ -33,6 +33,8 @@ use proof::{After, Unmet};
 
 /// How long an Application that was seen to fall, or whose containers restarted, must stay Healthy.
 const SETTLING: Duration = Duration::from_seconds(15);
+/// How long a request of ours may go unseen: Argo CD is read again in full within it.
+const SHOWN: Duration = Duration::from_seconds(20);
 
 /// Says of one node: proven, wait, or failed.
 pub fn decide(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Decision {
@@ -79,7 +81,14 @@ impl Gate<'_> {
             // One that ended after our request has overtaken it. Reads may also be older than the request, so ours gets
             // the back-off's time to show.
             (Owner::Foreign(_), Some(SyncRequested { attempt, .. })) => {
-                self.retry(attempt, "overtaken by another operation", Why::Superseded { attempt })
+                let message = "overtaken by another operation";
+                if attempt > self.wanted.retry.limit {
+                    // The last one gets its time too.
+                    let since = self.progress.attempt_failed_at.unwrap_or(self.now);
+                    let on = WaitingFor::Backoff { attempt, message: message.to_owned() };
+                    return self.wait(on, since, self.pause(attempt).max(SHOWN), Why::Superseded { attempt });
+                }
+                self.retry(attempt, message, Why::Superseded { attempt })
             }
             (Owner::Foreign(last), None) => {
                 self.untouched(application, if last.phase.is_failed() { After::Failure } else { After::Nothing })
@@ -163,7 +172,9 @@ impl Gate<'_> {
         match application.refresh {
             Freshness::Answered => None,
             Freshness::NotAsked => Some(self.act(WaitingFor::Refresh { asked: false })),
+            // Whoever was away longer than that has only just asked.
             Freshness::Asked => {
+                let since = application.refresh_asked_at.map_or(since, |asked| asked.max(since));
                 Some(self.wait(WaitingFor::Refresh { asked: true }, since, patience, Why::RefreshUnanswered))
             }
         }
@@ -204,16 +215,21 @@ impl Gate<'_> {
 
     /// The next attempt, when its time has come and one is left.
     fn retry(&self, attempt: u32, message: &str, why: Why) -> Decision {
-        let retry = self.wanted.retry;
-        if attempt > retry.limit {
+        if attempt > self.wanted.retry.limit {
             return failed(why);
         }
         let since = self.progress.attempt_failed_at.unwrap_or(self.now);
-        let pause = retry.backoff.grown(retry.factor, attempt.saturating_sub(1), retry.max);
+        let pause = self.pause(attempt);
         if self.now >= after(since, pause) {
             return self.act(WaitingFor::SyncRequest { attempt: attempt.saturating_add(1) });
         }
         self.wait(WaitingFor::Backoff { attempt, message: message.to_owned() }, since, pause, why)
+    }
+
+    /// Between an attempt and the next one.
+    fn pause(&self, attempt: u32) -> Duration {
+        let retry = self.wanted.retry;
+        retry.backoff.grown(retry.factor, attempt.saturating_sub(1), retry.max)
     }
 
     /// Waits for something that has so much time, counted from a stored moment.

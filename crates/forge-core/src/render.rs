@@ -11,7 +11,7 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
-pub use bootstrap::{Placed, app_project, bootstrap};
+pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap};
 pub use dot::dot;
 pub use html::{Page, html};
 pub use junit::junit;
@@ -19,8 +19,8 @@ pub use markup::escape;
 pub use mermaid::mermaid;
 pub use svg::{svg, svg_with};
 pub use workflow::{
-    ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT,
-    WORKFLOW_LIMIT, plan_config_maps, templates, workflow, workflow_name,
+    AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places,
+    RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps, templates, workflow, workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

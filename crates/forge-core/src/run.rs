@@ -158,6 +158,11 @@ impl RunPlan {
         self.tasks.iter().filter_map(|task| task.node.as_ref())
     }
 
+    /// The names of the nodes.
+    pub fn names(&self) -> BTreeSet<NodeId> {
+        self.nodes().map(|node| node.id.clone()).collect()
+    }
+
     /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes().count()

@@ -1,9 +1,10 @@
 //! What a run costs on the real Argo, for `make bench`: the example's graph by three ways one after the other ([`ways`]),
-//! and graphs of growing size ([`scale`]). Figures for people; nothing about time is asserted.
+//! chains under different ticks ([`ticks`]), and graphs of growing size ([`scale`]). Figures for people; nothing about time is asserted.
 
 pub mod growth;
 pub mod processes;
 pub mod scale;
+pub mod ticks;
 pub mod times;
 pub mod watch;
 pub mod ways;
@@ -60,8 +61,9 @@ fn kubectl(sandbox: &Sandbox, args: &[&str], input: Option<&str>) -> Measured<St
 
 /// Prepares the cluster for an environment whose repository was pushed, gives Argo CD the Applications, and waits until it
 /// has compared all of them: that is not part of a run. Gives the seconds that this took.
-fn prepare(environment: &Environment, applications: usize) -> Measured<f64> {
-    let ended = environment.forge(&["bootstrap", "--image", environment.platform.image()], PATIENCE);
+fn prepare(environment: &Environment, applications: usize, further: &[&str]) -> Measured<f64> {
+    let image = environment.platform.image();
+    let ended = environment.forge(&[&["bootstrap", "--image", image], further].concat(), PATIENCE);
     if ended.code != 0 {
         return Err(format!("forge bootstrap: exit {}\n{}{}", ended.code, ended.stdout, ended.stderr).into());
     }

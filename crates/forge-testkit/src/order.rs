@@ -70,10 +70,18 @@ pub struct Workload {
 /// What is known of a node in the window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// When its first sync was asked for, or its first object written if that is not known; `None` if it was left alone.
+    /// When its first sync was asked for, whatever came of it, or its first object written if that is not known; `None` if
+    /// it was left alone.
     pub started: Option<Moment>,
     /// What was written for it.
     pub workloads: Vec<Workload>,
+}
+
+impl NodeFacts {
+    /// Something was written for it.
+    pub fn is_deployed(&self) -> bool {
+        !self.workloads.is_empty()
+    }
 }
 
 /// All that is known of a window.
@@ -141,7 +149,7 @@ pub fn violations(facts: &Facts) -> Vec<Violation> {
     for (node, predecessors) in &facts.predecessors {
         let Some(started) = facts.nodes.get(node).and_then(|node| node.started) else { continue };
         for predecessor in predecessors {
-            let known = facts.nodes.get(predecessor).filter(|known| known.started.is_some());
+            let known = facts.nodes.get(predecessor).filter(|known| known.is_deployed());
             let why = match known {
                 None => facts.fresh.then_some(Why::NeverDeployed),
                 Some(known) => known.workloads.iter().find_map(|workload| undone(workload, &started)),
@@ -172,7 +180,7 @@ fn undone(workload: &Workload, started: &Moment) -> Option<Why> {
 /// How many edges the facts say something about: both ends were deployed in the window. A check that looked at nothing
 /// proves nothing, so tests compare this with what they expect.
 pub fn edges_judged(facts: &Facts) -> usize {
-    let deployed = |node: &str| facts.nodes.get(node).is_some_and(|node| node.started.is_some());
+    let deployed = |node: &str| facts.nodes.get(node).is_some_and(NodeFacts::is_deployed);
     let pairs = facts.predecessors.iter().filter(|(node, _)| deployed(node));
     pairs.map(|(_, before)| before.iter().filter(|node| deployed(node)).count()).sum()
 }

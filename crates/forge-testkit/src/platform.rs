@@ -21,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use audit::{audit, mark};
+pub use audit::{attempts, audit, mark};
 pub use cleanup::cleanup;
 pub use recorder::Recorder;
 
@@ -138,14 +138,6 @@ impl Environment {
     pub fn application(&self, node: &str) -> Value {
         let name = self.options().application(node);
         self.json(&["get", "application", &name, "-n", ARGOCD])
-    }
-
-    /// All Applications as they are now, by name.
-    pub fn applications(&self) -> BTreeMap<String, Value> {
-        let list = self.json(&["get", "applications", "-n", ARGOCD, "-l", &format!("{LABEL}={}", self.name)]);
-        let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
-        let name = |item: &Value| item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        items.map(|item| (name(item), item.clone())).collect()
     }
 
     /// What kubectl answers, as JSON; fails the test if it fails.

@@ -27,6 +27,9 @@ pub const LABEL: &str = "sample.example.com/twin";
 const IN_CLUSTER: &str = "https://kubernetes.default.svc";
 /// No workload of the twin becomes ready sooner: probes run once a second.
 const SOONEST: f64 = 1.0;
+/// How long before its configured time to readiness a workload with a probe answers: the probe of that second is to see it.
+/// Otherwise chance decides whether it is seen a second later.
+const BEFORE_THE_PROBE: f64 = 0.3;
 
 /// What a twin is made for.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,8 +179,10 @@ health:
     if let (None, Some(limit)) = (options.retry_limit, app.retries) {
         let _ = writeln!(settings, "retry: {{limit: {limit}}}");
     }
-    let (written, wanted) = (format!("{}s", app.ready_after), duration(options.ready_after(app)));
+    let (written, ready) = (format!("{}s", app.ready_after), options.ready_after(app));
     let manifests = example::manifests(stack, app).into_iter().map(|(name, text)| {
+        let lead = if text.contains("readinessProbe:") { BEFORE_THE_PROBE } else { 0.0 };
+        let wanted = duration(ready - lead);
         let text = text
             .replace(SAMPLE_IMAGE, &options.image)
             .replace(&format!("value: {written}\n"), &format!("value: {wanted}\n"))

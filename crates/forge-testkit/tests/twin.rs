@@ -90,8 +90,8 @@ fn times_and_limits_are_those_that_were_asked_for() {
         retry_limit: Some(1),
         ..options()
     });
-    assert!(file(&files, "apps/net/mesh-control/deployment.yaml").contains("value: 2250ms\n"));
-    assert!(file(&files, "apps/net/metrics-server/deployment.yaml").contains("value: 1s\n"));
+    assert!(file(&files, "apps/net/mesh-control/deployment.yaml").contains("value: 1950ms\n"));
+    assert!(file(&files, "apps/net/metrics-server/deployment.yaml").contains("value: 700ms\n"));
     assert!(file(&files, "apps/storage/ceph-cluster/resource.yaml").contains("ready-after: 3s\n"));
     let graph = file(&files, "graph.yaml");
     assert!(graph.contains("timeouts: {sync: 20s, health: 30s}"));

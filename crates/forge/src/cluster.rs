@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
 }
 
 /// Why a request was not answered as wished.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ClusterError {
     /// The API server refused.
     #[error("{message}")]
@@ -99,7 +99,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
-        let message = error.to_string();
+        let (message, transient) = (error.to_string(), error.is_transient());
         match error {
             ClusterError::Refused { code: 401 | 403, .. } => Self::new(Code::Forbidden, message)
                 .hint("nothing was changed; ask for the permission that the message names, or use another --context"),
@@ -107,6 +107,8 @@ impl From<ClusterError> for Failure {
             ClusterError::Refused { code: 404, .. } => {
                 Self::new(Code::NotBootstrapped, message).hint("`forge bootstrap` prepares a cluster for runs")
             }
+            ClusterError::Refused { code: 400..=499, .. } if !transient => Self::new(Code::ClusterRefused, message)
+                .hint("asking again does not help: the message names what the API server, or a policy of the cluster, minds"),
             _ => Self::new(Code::Unreachable, message)
                 .hint("`kubectl get --raw /readyz` with the same context must say ok"),
         }

@@ -198,6 +198,10 @@ impl<'p> Way<'p> {
 
     async fn go(mut self) -> Decision {
         let mut changes = self.prover.recorder.subscribe();
+        if self.mode == Mode::Run {
+            // Whoever supervises the agent sees that this node was asked for, even where nothing can be read of it yet.
+            self.prover.recorder.put(self.entry.clone());
+        }
         loop {
             changes.borrow_and_update();
             let known = self.states.borrow_and_update().clone();
@@ -341,6 +345,13 @@ impl<'p> Way<'p> {
                     self.idle(POLL)
                 }
                 WaitingFor::Refresh { .. } => Next::Wait(AGAIN),
+                WaitingFor::Backoff { attempt, .. } if self.mode == Mode::Run => {
+                    if self.asked_again.elapsed() >= AGAIN {
+                        self.asked_again = tokio::time::Instant::now();
+                        let _ = self.gave_up(attempt.saturating_add(1)).await;
+                    }
+                    Next::Wait(AGAIN)
+                }
                 // Argo CD may write an older health over a newer one and not look again for minutes.
                 WaitingFor::Health { .. } | WaitingFor::InSync { .. } if self.mode == Mode::Run => {
                     if self.asked_again.elapsed() >= RELOOK && !self.look.is_asking() {
@@ -385,6 +396,10 @@ impl<'p> Way<'p> {
         if !self.prover.recorder.may_start().await {
             return Next::Wait(SOON);
         }
+        // What the feed shows may be older than an attempt of ours: another one is never asked for on hearsay.
+        if attempt > 1 && !self.gave_up(attempt).await {
+            return Next::Wait(SOON);
+        }
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
         let at = Timestamp::now();
         self.look = Look::default();
@@ -395,6 +410,18 @@ impl<'p> Way<'p> {
         self.entry.asked.push(Asked { attempt, at });
         self.prover.metrics.sync_requested();
         self.send(&nonce).await
+    }
+
+    /// Whether Argo CD itself, asked now, shows no earlier attempt that succeeded or goes on.
+    async fn gave_up(&mut self, attempt: u32) -> bool {
+        let Ok(Some(application)) = self.prover.feed.argocd().get(&self.wanted.application).await else { return false };
+        let ours = |nonce: &Nonce| nonce.is_of(&self.wanted.run, &self.wanted.node) && nonce.attempt < attempt;
+        let alive = application
+            .operation
+            .as_ref()
+            .is_some_and(|operation| operation.nonce.as_ref().is_some_and(ours) && !operation.phase.is_failed());
+        self.prover.feed.offer(application);
+        !alive
     }
 
     async fn send(&mut self, nonce: &Nonce) -> Next {

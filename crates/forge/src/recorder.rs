@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::gate::{Decision, PredecessorState, Wanted};
 use forge_core::name::NodeId;
@@ -31,7 +30,7 @@ pub(crate) struct Recorder {
     work: Notify,
     /// Grows when an entry changes.
     changed: watch::Sender<u64>,
-    /// The newest change that is stored.
+    /// Grows when something was stored.
     stored: watch::Sender<u64>,
 }
 
@@ -40,6 +39,8 @@ struct State {
     dirty: BTreeSet<NodeId>,
     urgent: bool,
     version: u64,
+    /// The newest change of each node that is stored.
+    stored: BTreeMap<NodeId, u64>,
     failing_since: Option<Instant>,
 }
 
@@ -56,8 +57,9 @@ impl Recorder {
     pub(crate) async fn open(cluster: &Cluster, namespace: &str, plan: Arc<RunPlan>) -> Result<Arc<Self>, Failure> {
         let selector = format!("{MANAGED_BY}=forge,{RUN_LABEL}={}", plan.run);
         let mut entries = BTreeMap::new();
+        let known = plan.names();
         for config_map in cluster.list(&path::config_maps(namespace), &selector).await? {
-            entries.extend(read_entries(&config_map).map_err(|why| Failure::new(Code::RunBroken, why))?);
+            entries.extend(read_entries(&config_map, &known));
         }
         let recorder = Arc::new(Self::new(Some((cluster.clone(), namespace.to_owned())), plan, entries));
         let weak = Arc::downgrade(&recorder);
@@ -71,7 +73,14 @@ impl Recorder {
 
     fn new(target: Option<(Cluster, String)>, plan: Arc<RunPlan>, entries: BTreeMap<NodeId, Entry>) -> Self {
         let places = plan.nodes().enumerate().map(|(place, node)| (node.id.clone(), place)).collect();
-        let state = State { entries, dirty: BTreeSet::new(), urgent: false, version: 0, failing_since: None };
+        let state = State {
+            entries,
+            dirty: BTreeSet::new(),
+            urgent: false,
+            version: 0,
+            stored: BTreeMap::new(),
+            failing_since: None,
+        };
         Self {
             target,
             plan,
@@ -90,6 +99,13 @@ impl Recorder {
     /// What is known of a node.
     pub(crate) fn entry(&self, node: &NodeId) -> Option<Entry> {
         self.lock().entries.get(node).cloned()
+    }
+
+    /// Nodes that are proven.
+    pub(crate) fn proven(&self) -> Vec<NodeId> {
+        let state = self.lock();
+        let proven = state.entries.values().filter(|entry| entry.receipt().is_some());
+        proven.map(|entry| entry.node.clone()).collect()
     }
 
     /// True while nothing could be stored for a while.
@@ -138,6 +154,9 @@ impl Recorder {
         entry.since = Timestamp::now();
         entry.healthy = None;
         entry.progress.healthy_since = None;
+        // Its time begins anew: what it took the first time is none of what it may take now.
+        entry.progress.operation_finished_seen_at = None;
+        entry.progress.ready_at = None;
         entry.progress.falls = entry.progress.falls.saturating_add(1);
         self.lock().entries.remove(node);
         self.commit(entry).await;
@@ -145,6 +164,7 @@ impl Recorder {
 
     /// Takes what is known now, and returns when it is stored.
     pub(crate) async fn commit(&self, entry: Entry) {
+        let node = entry.node.clone();
         let version = self.put(entry);
         if self.target.is_none() {
             return;
@@ -153,7 +173,7 @@ impl Recorder {
         self.work.notify_one();
         let mut stored = self.stored.subscribe();
         // It cannot be closed: we hold it.
-        let _ = stored.wait_for(|at| *at >= version).await;
+        let _ = stored.wait_for(|_| self.lock().stored.get(&node).is_some_and(|at| *at >= version)).await;
     }
 
     /// How far the predecessors of a node are.
@@ -186,20 +206,22 @@ impl Recorder {
         if dirty.is_empty() {
             return;
         }
-        match self.write(&dirty).await {
-            Ok(()) => {
-                self.lock().failing_since = None;
-                self.stored.send_if_modified(|at| {
-                    let newer = version > *at;
-                    *at = version.max(*at);
-                    newer
-                });
+        let failed = self.write(&dirty).await;
+        let complete = failed.is_empty();
+        {
+            let mut state = self.lock();
+            for node in dirty.difference(&failed) {
+                state.stored.insert(node.clone(), version);
             }
-            Err(_) => {
-                self.keep(dirty);
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                self.work.notify_one();
+            if complete {
+                state.failing_since = None;
             }
+        }
+        self.stored.send_modify(|at| *at += 1);
+        if !complete {
+            self.keep(failed);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            self.work.notify_one();
         }
     }
 
@@ -211,22 +233,27 @@ impl Recorder {
         state.failing_since.get_or_insert_with(Instant::now);
     }
 
-    async fn write(&self, dirty: &BTreeSet<NodeId>) -> Result<(), ClusterError> {
-        let Some((cluster, namespace)) = &self.target else { return Ok(()) };
-        let mut pieces: BTreeMap<usize, BTreeMap<String, String>> = BTreeMap::new();
+    /// Stores these nodes, piece by piece; gives those that could not be stored. One piece does not stop the others.
+    async fn write(&self, dirty: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let Some((cluster, namespace)) = &self.target else { return BTreeSet::new() };
+        let mut pieces: BTreeMap<usize, BTreeMap<NodeId, String>> = BTreeMap::new();
         {
             let state = self.lock();
             for node in dirty {
                 if let (Some(place), Some(entry)) = (self.places.get(node), state.entries.get(node)) {
-                    pieces.entry(entry_piece(*place)).or_default().insert(entry_key(node), shortened(entry));
+                    pieces.entry(entry_piece(*place)).or_default().insert(node.clone(), shortened(entry));
                 }
             }
         }
-        for (piece, data) in pieces {
+        let mut failed = BTreeSet::new();
+        for (piece, entries) in pieces {
             let name = record_name(&self.plan.run, piece);
-            write_piece(cluster, namespace, &self.plan, &name, &json!(data)).await?;
+            let data: BTreeMap<String, &String> = entries.iter().map(|(node, text)| (entry_key(node), text)).collect();
+            if write_piece(cluster, namespace, &self.plan, &name, &json!(data)).await.is_err() {
+                failed.extend(entries.into_keys());
+            }
         }
-        Ok(())
+        failed
     }
 }
 
@@ -241,7 +268,9 @@ pub(crate) async fn write_piece(
     let collection = path::config_maps(namespace);
     let object = path::object(&collection, name);
     // Made first by whoever comes first; then patched, key by key.
-    for _ in 0..3 {
+    let mut tries = 0;
+    loop {
+        tries += 1;
         match cluster.merge(&object, &json!({"data": data})).await {
             Err(error) if error.is_missing() => {}
             other => return other.map(|_| ()),
@@ -257,24 +286,23 @@ pub(crate) async fn write_piece(
             "data": data,
         });
         match cluster.create(&collection, &made).await {
-            Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_conflict() && tries < 3 => {}
             other => return other.map(|_| ()),
         }
     }
-    Ok(())
 }
 
-/// The entries that a ConfigMap of a run holds; none for those of the plan and the header.
-pub(crate) fn read_entries(config_map: &Value) -> Result<Vec<(NodeId, Entry)>, String> {
+/// The entries that a ConfigMap of a run holds; none for those of the plan and the header. What cannot be read, or is of
+/// no node of the run, is as good as not written: that node is open (ADR 0011).
+pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<(NodeId, Entry)> {
     let name = config_map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if !name.starts_with("forge-run-") {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let data = config_map.get("data").and_then(Value::as_object).into_iter().flatten();
-    let entries = data.filter(|(key, _)| ![HEADER_KEY, CANCEL_KEY].contains(&key.as_str())).map(|(key, text)| {
-        let entry: Entry = serde_json::from_str(text.as_str().unwrap_or_default())
-            .map_err(|error| format!("`{key}` of ConfigMap `{name}` cannot be read: {error}"))?;
-        Ok((entry.node.clone(), entry))
+    let entries = data.filter_map(|(key, text)| {
+        let entry: Entry = serde_json::from_str(text.as_str()?).ok()?;
+        (*key == entry_key(&entry.node) && known.contains(&entry.node)).then(|| (entry.node.clone(), entry))
     });
     entries.collect()
 }

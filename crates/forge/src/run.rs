@@ -9,7 +9,7 @@ pub(crate) mod conduct;
 pub(crate) mod follow;
 mod job;
 mod keep;
-mod lease;
+pub(crate) mod lease;
 pub(crate) mod prepare;
 mod window;
 

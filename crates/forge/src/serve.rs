@@ -59,7 +59,10 @@ pub(crate) async fn plan(cluster: &Cluster, namespace: &str, run: &RunId) -> Res
 pub(crate) async fn header(cluster: &Cluster, namespace: &str, run: &RunId) -> Result<Option<Header>, Failure> {
     let name = record_name(run, 0);
     let Some(found) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await? else { return Ok(None) };
-    let text = found.get("data").and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str).unwrap_or_default();
+    // Whoever wished that the run stops may have come first.
+    let Some(text) = found.get("data").and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str) else {
+        return Ok(None);
+    };
     let header = serde_json::from_str(text)
         .map_err(|error| Failure::new(Code::RunBroken, format!("ConfigMap `{name}` cannot be read: {error}")))?;
     Ok(Some(header))

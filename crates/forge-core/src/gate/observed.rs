@@ -96,6 +96,9 @@ pub struct ApplicationState {
     pub operation: Option<Operation>,
     /// Whether what follows is new enough to count.
     pub refresh: Freshness,
+    /// When the comparison that is waited for was asked for: no answer can be older than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_asked_at: Option<Timestamp>,
     /// `.status.sync.status`.
     pub sync: SyncState,
     /// `.status.health.status`.

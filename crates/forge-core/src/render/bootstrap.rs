@@ -11,6 +11,11 @@ use super::workflow::{
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
 use crate::name::EnvironmentName;
 
+/// Annotations of the plugin's ConfigMap: what a run has to know of how the cluster was prepared.
+pub const IMAGE_ANNOTATION: &str = "forge.projectcatalyst.io/image";
+/// The agent's tick in milliseconds.
+pub const TICK_ANNOTATION: &str = "forge.projectcatalyst.io/agent-tick";
+
 /// An object and where it belongs in the API.
 pub struct Placed {
     /// The collection, as a path of the Kubernetes API.
@@ -147,7 +152,7 @@ fn plugin(places: &Places) -> Value {
             "name": format!("{PLUGIN}-executor-plugin"),
             "namespace": places.workflows,
             "labels": {MANAGED_BY: "forge", "workflows.argoproj.io/configmap-type": "ExecutorPlugin"},
-            "annotations": {"forge.projectcatalyst.io/image": places.image},
+            "annotations": {IMAGE_ANNOTATION: places.image, TICK_ANNOTATION: places.agent_tick.to_string()},
         },
         "data": {
             "sidecar.automountServiceAccountToken": "true",

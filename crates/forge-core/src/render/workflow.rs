@@ -28,11 +28,18 @@ pub struct Places {
     pub argocd: String,
     /// The image of `forge`, by digest.
     pub image: String,
+    /// The tick of the agent in milliseconds: how long a finished node may wait before the controller hears of it.
+    pub agent_tick: u32,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { workflows: "argo".to_owned(), argocd: "argocd".to_owned(), image: "forge".to_owned() }
+        Self {
+            workflows: "argo".to_owned(),
+            argocd: "argocd".to_owned(),
+            image: "forge".to_owned(),
+            agent_tick: AGENT_TICK,
+        }
     }
 }
 
@@ -48,9 +55,10 @@ pub const EXECUTOR_ACCOUNT: &str = "forge-executor";
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.
 pub const ARGOCD_SECRET_PATH: &str = "/secrets/argocd";
-/// The tick of the agent: how long a finished node may wait before the controller hears of it. Chosen by measurement
-/// (docs/adr/0012).
-pub(super) const AGENT_TICK: &str = "50ms";
+/// The agent's tick unless bootstrap was told another one. Chosen by measurement (docs/adr/0012).
+pub const AGENT_TICK: u32 = 50;
+/// Ticks that make sense: below, the agent does nothing else; above are Argo Workflows' own ten seconds.
+pub const AGENT_TICKS: std::ops::RangeInclusive<u32> = 10..=10_000;
 
 /// Why there is no Workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,7 +190,7 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) 
             {"name": "plan", "value": run.plan},
             {"name": "image", "value": places.image},
         ]},
-        "podSpecPatch": pod_patch(run).to_string(),
+        "podSpecPatch": pod_patch(run, places).to_string(),
         "templates": [{"name": "graph", "dag": {"failFast": false, "tasks": tasks}}],
     });
     if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
@@ -206,7 +214,7 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) 
 
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
 /// which would be most of a run), and the token of the Argo CD account.
-fn pod_patch(run: &RunPlan) -> Value {
+fn pod_patch(run: &RunPlan, places: &Places) -> Value {
     // A place for clones of repositories: the root of the container cannot be written.
     let mounts = json!([
         {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
@@ -220,7 +228,7 @@ fn pod_patch(run: &RunPlan) -> Value {
         // A held request occupies a worker, so there is one for each node that can be open at once, and some more.
         Runner::Plugin => json!([
             {"name": "main", "env": [
-                {"name": "ARGO_AGENT_PATCH_RATE", "value": AGENT_TICK},
+                {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", places.agent_tick)},
                 {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + 16).to_string()},
             ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
             {"name": PLUGIN, "volumeMounts": mounts},

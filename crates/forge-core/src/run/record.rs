@@ -46,6 +46,9 @@ pub struct Header {
     /// How often the agent pod was replaced.
     #[serde(default)]
     pub agents_replaced: u32,
+    /// What was wrong with the agent pod when it was replaced last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Applications that no window holds, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_held: BTreeMap<NodeId, String>,

@@ -112,6 +112,7 @@ impl Application {
         let mut state = ApplicationState {
             operation: None,
             refresh: Freshness::NotAsked,
+            refresh_asked_at: None,
             sync: SyncState::OutOfSync,
             health: Health::Missing,
             conditions: Vec::new(),

@@ -67,6 +67,7 @@ fn header(plan: &RunPlan, offset: i64, ended: Option<Ended>) -> Header {
         workflow: None,
         resubmitted: 0,
         agents_replaced: 0,
+        trouble: None,
         not_held: Default::default(),
         ended,
     }

@@ -116,7 +116,7 @@ pub fn measure(platform: &'static Platform, nodes: usize, workload: Workload, se
     let files = twin::small(&options, &twins);
     let files: Vec<_> = files.into_iter().map(|file| in_one_namespace(file, &options)).collect();
     environment.push(&files, "layers");
-    let compared = prepare(&environment, nodes)?;
+    let compared = prepare(&environment, nodes, &[])?;
     say(&format!("Argo CD compared all for the first time after {compared:.0} s"));
     let sampler = Sampler::start(&platform.sandbox);
     let (run, command) = deploy(&environment, &[])?;

@@ -7,16 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ticks::{tune, tuning};
 use super::times::{Hops, Predecessors, Timed, between, waves};
 use super::watch::{self, Watch};
-use super::{
-    CONTROLLER, Measured, WORKFLOWS, apply, compared, controller_ready, deploy, kubectl, leave, prepare, say, wait_for,
-};
+use super::{Measured, apply, compared, deploy, kubectl, leave, prepare, say, wait_for};
 use crate::platform::{Environment, Platform, mark};
 use crate::twin::{self, ARGOCD, LABEL, Options, TwinNode, deployment};
 
-/// What the sandbox sets of the controller, and a stock one does not.
-const TUNED: &str = "DEFAULT_REQUEUE_TIME";
 /// Where `argocd-cm` keeps how the health of an Application is judged.
 const HEALTH: &str = "resource.customizations.health.argoproj.io_Application";
 /// As Argo CD documents it: without it an Application has no health, and no wave waits for one.
@@ -111,7 +108,7 @@ pub fn warm_up(platform: &'static Platform) -> Measured<()> {
     let environment = platform.environment("warm");
     let nodes = [TwinNode::new("first", &[], vec![deployment("first", &platform.sample, 1, &[])])];
     environment.push(&twin::small(&environment.options(), &nodes), "one node");
-    prepare(&environment, 1)?;
+    prepare(&environment, 1, &[])?;
     deploy(&environment, &[])?;
     leave(platform, environment)
 }
@@ -150,7 +147,7 @@ fn run(platform: &'static Platform, way: Way, scale: f64, further: &[&str]) -> M
     let options = options(&environment, scale, false);
     let predecessors = twin::predecessors(&options);
     environment.push(&twin::files(&options), "the platform");
-    prepare(&environment, predecessors.len())?;
+    prepare(&environment, predecessors.len(), &[])?;
     let sandbox = &platform.sandbox;
     let (applications, pods) = (Watch::applications(sandbox, &environment.name)?, Watch::workflow_pods(sandbox)?);
     let (run, _) = deploy(&environment, further)?;
@@ -258,20 +255,6 @@ fn parent_of(environment: &Environment, name: &str) -> Value {
             "destination": {"server": "https://kubernetes.default.svc", "namespace": ARGOCD},
         },
     })
-}
-
-/// The controller's tuning, if it has one.
-fn tuning(platform: &Platform) -> Measured<Option<String>> {
-    let path = format!("jsonpath={{.spec.template.spec.containers[0].env[?(@.name==\"{TUNED}\")].value}}");
-    let said = kubectl(&platform.sandbox, &["get", CONTROLLER, "-n", WORKFLOWS, "-o", &path], None)?;
-    Ok(Some(said.trim().to_owned()).filter(|value| !value.is_empty()))
-}
-
-/// Sets or removes the controller's tuning, and waits until it runs so.
-fn tune(platform: &Platform, value: Option<&str>) -> Measured<()> {
-    let setting = value.map_or_else(|| format!("{TUNED}-"), |value| format!("{TUNED}={value}"));
-    kubectl(&platform.sandbox, &["set", "env", CONTROLLER, "-n", WORKFLOWS, &setting], None)?;
-    controller_ready(platform)
 }
 
 fn health_rule(platform: &Platform) -> Measured<Option<String>> {

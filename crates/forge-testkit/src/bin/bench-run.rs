@@ -1,10 +1,10 @@
 //! `make bench-run`: what a run costs on the real Argo, on a sandbox named `bench`. First the example's 46 nodes with real
-//! pods by three ways one after the other, then graphs of growing size. Nothing here is asserted: machines are shared and
+//! pods by three ways one after the other, then chains under different ticks, then graphs of growing size. Nothing here is asserted: machines are shared and
 //! noisy, and a figure is for people to judge.
 //!
 //! The sandbox is left to whoever started this: `tools/bench-run` takes it down. What can be chosen, by environment:
-//! `FORGE_BENCH_SCALE` (2.0) what the times of the example are multiplied with; `FORGE_BENCH_WAYS` (plugin,pod,waves);
-//! `FORGE_BENCH_SIZES` (100,300,1000); `FORGE_BENCH_WORKLOAD` (kwok; configmap); `FORGE_BENCH_SEED`.
+//! `FORGE_BENCH_SCALE` (3.0) what the times of the example are multiplied with; `FORGE_BENCH_WAYS` (plugin,pod,waves);
+//! `FORGE_BENCH_TICKS` (50,100,200); `FORGE_BENCH_SIZES` (100,300,1000); `FORGE_BENCH_WORKLOAD` (kwok; configmap); `FORGE_BENCH_SEED`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -12,12 +12,15 @@ use std::error::Error;
 use std::str::FromStr;
 
 use forge_testkit::bench::scale::{self, Workload};
+use forge_testkit::bench::ticks;
 use forge_testkit::bench::ways::{self, Outcome, Way};
 use forge_testkit::bench::{Measured, say};
 use forge_testkit::platform::Platform;
 
 const SEED: u64 = 20_260_101;
-const SCALE: f64 = 2.0;
+/// The example becomes ready within seconds, to be watched; real applications take their time.
+const SCALE: f64 = 3.0;
+const TICKS: &str = "50,100,200";
 const SIZES: &str = "100,300,1000";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -25,14 +28,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed: u64 = chosen("FORGE_BENCH_SEED", SEED)?;
     let scale: f64 = chosen("FORGE_BENCH_SCALE", SCALE)?;
     let sizes: Vec<usize> = listed("FORGE_BENCH_SIZES", SIZES, |size| size.parse().ok())?;
+    let ticks: Vec<u32> = listed("FORGE_BENCH_TICKS", TICKS, |tick| tick.parse().ok())?;
     let ways: Vec<Way> = listed("FORGE_BENCH_WAYS", "plugin,pod,waves", Way::named)?;
     let workload = std::env::var("FORGE_BENCH_WORKLOAD").unwrap_or_else(|_| "kwok".to_owned());
     let workload = Workload::named(&workload).ok_or_else(|| format!("FORGE_BENCH_WORKLOAD: `{workload}` is none"))?;
 
     let platform: &'static Platform = Box::leak(Box::new(Platform::up("bench")));
     ways::warm_up(platform)?;
-    let (mut outcomes, mut figures) = (Vec::new(), Vec::new());
+    let (mut outcomes, mut ticked, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     let done = measure(platform, scale, &ways, &mut outcomes).and_then(|()| {
+        for tick in &ticks {
+            ticked.push(ticks::measure(platform, *tick)?);
+            say_so_far(&ticks::table(&ticked));
+        }
         for size in &sizes {
             figures.push(scale::measure(platform, *size, workload, seed)?);
             say_so_far(&scale::table(&figures));
@@ -45,6 +53,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             "\nrun: 46 nodes with real pods on the real Argo, one way after the other; times of the example × {scale}"
         );
         println!("{}", ways::table(&outcomes));
+    }
+    if !ticked.is_empty() {
+        println!("ticks: of agent and controller alike\n{}", ticks::table(&ticked));
     }
     if !figures.is_empty() {
         println!("scale: seed {seed}; layers of 20 nodes, each waiting for one to three of the layer before");

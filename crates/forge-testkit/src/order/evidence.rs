@@ -13,7 +13,7 @@ const SERVER: &str = "argocd-server";
 /// Objects that are ready when their pods are.
 const PODS: [&str; 3] = ["deployments", "statefulsets", "daemonsets"];
 
-/// A request in the audit log that changed something.
+/// A request in the audit log that was to change something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// `create`, `update`, `patch`, `delete`, `deletecollection`.
@@ -28,18 +28,20 @@ pub struct Line {
     pub name: String,
     /// `status`, or nothing.
     pub subresource: String,
+    /// The status that it was answered with.
+    pub code: u64,
     /// From the arrival of the request to its answer.
     pub at: Moment,
 }
 
 impl Line {
-    /// Reads a line; `None` if it is no request that succeeded and was meant.
+    /// Reads a line; `None` if it is no request that was answered and meant.
     pub fn parse(line: &str) -> Option<Self> {
         let event: Value = serde_json::from_str(line).ok()?;
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let code = event.pointer("/responseStatus/code").and_then(Value::as_u64)?;
         let tried = text("/requestURI").contains("dryRun=");
-        if text("/stage") != "ResponseComplete" || !(200..300).contains(&code) || tried {
+        if text("/stage") != "ResponseComplete" || tried {
             return None;
         }
         let at = |pointer: &str| text(pointer).parse::<Timestamp>().ok();
@@ -50,8 +52,14 @@ impl Line {
             namespace: text("/objectRef/namespace"),
             name: text("/objectRef/name"),
             subresource: text("/objectRef/subresource"),
+            code,
             at: Moment::between(at("/requestReceivedTimestamp")?, at("/stageTimestamp")?),
         })
+    }
+
+    /// Whether it did change something.
+    pub fn succeeded(&self) -> bool {
+        (200..300).contains(&self.code)
     }
 
     fn is_by(&self, account: &str) -> bool {
@@ -137,15 +145,21 @@ fn of_node(node: &str, lines: &[Line], transitions: &BTreeSet<Transition>, condi
     let writes = |line: &&Line| line.is_by(CONTROLLER) && line.place() == node && line.subresource.is_empty();
     let mut writes: Vec<&Line> = lines.iter().filter(writes).filter(|line| !line.verb.starts_with("delete")).collect();
     writes.sort_by_key(|line| line.at.earliest);
-    let Some(first) = writes.first() else { return NodeFacts::default() };
-    // Argo CD's server updates an Application to start or to end an operation, and patches it for everything else; the
-    // controller does so to start an automated one. The last update before the first write is the request that led to
-    // it, or a later one: never an earlier one.
-    let asks = |line: &&Line| {
-        let update = line.resource == "applications" && line.name == node && line.verb == "update";
-        update && (line.is_by(SERVER) || line.is_by(CONTROLLER)) && line.at.earliest <= first.at.latest
+    // Argo CD's server updates an Application to start or to end an operation, and patches it for everything else: its
+    // first update is the first request, whatever came of it. The controller updates one to start an automated
+    // operation, and for more: its last update before the first write is the one that led to it, or a later one.
+    let updates = |account: &'static str| {
+        let of = move |line: &&Line| line.resource == "applications" && line.name == node && line.verb == "update";
+        lines.iter().filter(of).filter(move |line| line.is_by(account))
     };
-    let asked = lines.iter().filter(asks).max_by_key(|line| line.at.earliest);
+    let asked = updates(SERVER).min_by_key(|line| line.at.earliest);
+    let automated = writes.first().and_then(|first| {
+        let before = updates(CONTROLLER).filter(|line| line.at.earliest <= first.at.latest);
+        before.max_by_key(|line| line.at.earliest).or(Some(*first))
+    });
+    let first = writes.first().map(|first| first.at.earliest);
+    let asked = asked.filter(|asked| first.is_none_or(|first| asked.at.earliest <= first));
+    let started = asked.or(automated).map(|line| line.at);
     let mut workloads: Vec<Workload> = Vec::new();
     for line in &writes {
         let name = format!("{}/{}", line.resource, line.name);
@@ -154,7 +168,7 @@ fn of_node(node: &str, lines: &[Line], transitions: &BTreeSet<Transition>, condi
             workloads.push(Workload { name, written: line.at, ready });
         }
     }
-    NodeFacts { started: Some(asked.unwrap_or(first).at), workloads }
+    NodeFacts { started, workloads }
 }
 
 /// When a workload became ready after it was written; `None` for what has no readiness, or made no new pod.

@@ -156,10 +156,10 @@ fn a_change_that_makes_no_new_pod_asks_for_no_readiness() {
 }
 
 #[test]
-fn requests_that_failed_or_were_only_tried_are_no_evidence() {
+fn requests_that_were_only_tried_are_no_evidence_and_those_that_failed_changed_nothing() {
     let good = line("create", CONTROLLER, "deployments", "a", "web", "", "01.5000");
-    assert!(Line::parse(&good).is_some());
-    assert_eq!(Line::parse(&good.replace("\"code\":200", "\"code\":409")), None);
+    assert!(Line::parse(&good).unwrap().succeeded());
+    assert!(!Line::parse(&good.replace("\"code\":200", "\"code\":409")).unwrap().succeeded());
     assert_eq!(Line::parse(&good.replace("\"/x\"", "\"/x?dryRun=All&force=true\"")), None);
     assert_eq!(Line::parse("not json"), None);
 }
@@ -188,4 +188,19 @@ fn a_request_of_a_later_second_sharpens_nothing() {
     let web = facts.nodes["a"].workloads.iter().find(|w| w.name == "deployments/web").unwrap();
     assert_eq!(web.ready.as_ref().unwrap()[0], Moment::within_second(at("03")));
     assert_eq!(violations(&facts), []);
+}
+
+#[test]
+fn a_request_that_came_too_early_and_wrote_nothing_is_seen() {
+    let mut lines = log("05.0000");
+    let early = line("update", SERVER, "applications", "argocd", "b", "", "02.0000");
+    lines.extend(Line::parse(&early));
+    let ready = transitions(&[pod("web-1-x", "web-1", "ReplicaSet", "04")]);
+    let graph = graph(&[("b", &["a"])]);
+    assert_eq!(violations(&facts(&graph, &log("05.0000"), &ready, &[], true)), []);
+    let found = violations(&facts(&graph, &lines, &ready, &[], true));
+    assert_eq!(found.len(), 1, "{found:?}");
+    // Even where nothing was ever written for it.
+    lines.retain(|line| line.resource != "configmaps");
+    assert_eq!(violations(&facts(&graph, &lines, &ready, &[], true)).len(), 1);
 }

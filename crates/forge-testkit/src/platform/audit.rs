@@ -12,9 +12,22 @@ use crate::sandbox::Sandbox;
 
 /// Requests since a moment that succeeded and changed something, in the order of their answers.
 pub fn audit(sandbox: &Sandbox, since: Timestamp) -> Vec<Line> {
+    attempts(sandbox, since).into_iter().filter(Line::succeeded).collect()
+}
+
+/// Requests since a moment that were to change something, those included that were refused, in the order of their answers.
+///
+/// # Panics
+/// When there is no log: what was looked for in nothing was not looked for.
+#[expect(clippy::panic, reason = "a test that reads no log proves nothing")]
+pub fn attempts(sandbox: &Sandbox, since: Timestamp) -> Vec<Line> {
     let mut found: Vec<Line> = Vec::new();
-    for file in files(sandbox, since) {
-        let Ok(file) = fs::File::open(&file) else { continue };
+    let files = files(sandbox, since);
+    if files.is_empty() {
+        panic!("sandbox {}: no audit log was written to since {since}", sandbox.name);
+    }
+    for file in files {
+        let file = fs::File::open(&file).unwrap_or_else(|error| panic!("failed to open {}: {error}", file.display()));
         let lines = BufReader::new(file).lines().map_while(Result::ok);
         found.extend(lines.filter_map(|line| Line::parse(&line)).filter(|line| line.at.latest >= since));
     }

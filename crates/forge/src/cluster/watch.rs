@@ -2,8 +2,9 @@
 //! it is told so by [`Change::All`].
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use forge_core::failure::Failure;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
 use serde_json::Value;
@@ -15,6 +16,8 @@ use super::{Cluster, ClusterError, escaped};
 const RENEWED: u64 = 290;
 /// A stream that says nothing for so long (not even a bookmark) is taken for dead.
 const SILENCE: Duration = Duration::from_secs(100);
+/// A refusal that lasts so long is meant.
+const REFUSALS: Duration = Duration::from_secs(30);
 
 /// What happened to a collection.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub(crate) enum Change {
     /// One is gone.
     Gone(Value),
     /// It cannot be followed at the moment; tried again.
-    Lost,
+    Lost(ClusterError),
 }
 
 /// Objects by `namespace/name`.
@@ -36,6 +39,8 @@ pub(crate) type Store = BTreeMap<String, Value>;
 pub(crate) struct Watch {
     changes: mpsc::Receiver<Change>,
     task: tokio::task::JoinHandle<()>,
+    /// Since when it cannot be followed, and why.
+    trouble: Option<(Instant, ClusterError)>,
 }
 
 impl Drop for Watch {
@@ -54,9 +59,20 @@ impl Watch {
         }
     }
 
+    /// It may not be read, and has not been for a while: an API server that has just started refuses everybody.
+    pub(crate) fn refused(&self) -> Option<Failure> {
+        let (since, error) = self.trouble.as_ref()?;
+        let refused = matches!(error, ClusterError::Refused { code: 401 | 403, .. });
+        (refused && since.elapsed() > REFUSALS).then(|| error.clone().into())
+    }
+
     /// The next change, kept: true when something in the store is different now.
     pub(crate) async fn keep(&mut self, store: &mut Store) -> bool {
-        match self.next().await {
+        let change = self.next().await;
+        if !matches!(change, Change::Lost(_)) {
+            self.trouble = None;
+        }
+        match change {
             Change::All(all) => *store = all.into_iter().map(|object| (key(&object), object)).collect(),
             Change::Set(object) => {
                 store.insert(key(&object), object);
@@ -64,7 +80,11 @@ impl Watch {
             Change::Gone(object) => {
                 store.remove(&key(&object));
             }
-            Change::Lost => return false,
+            Change::Lost(error) => {
+                let since = self.trouble.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                self.trouble = Some((since, error));
+                return false;
+            }
         }
         true
     }
@@ -81,17 +101,20 @@ impl Cluster {
         let (sender, changes) = mpsc::channel(256);
         let (cluster, collection, selector) = (self.clone(), collection.to_owned(), selector.to_owned());
         let task = tokio::spawn(async move { cluster.follow(&collection, &selector, &sender).await });
-        Watch { changes, task }
+        Watch { changes, task, trouble: None }
     }
 
     async fn follow(&self, collection: &str, selector: &str, sender: &mpsc::Sender<Change>) {
         let mut pause = Duration::from_millis(200);
         loop {
             match self.one_watch(collection, selector, sender).await {
-                // Ended in peace: renewed at once.
-                Ok(()) => pause = Duration::from_millis(200),
-                Err(_) => {
-                    if sender.send(Change::Lost).await.is_err() {
+                // Ended in peace: renewed, but never in a loop of its own.
+                Ok(()) => {
+                    pause = Duration::from_millis(200);
+                    tokio::time::sleep(pause).await;
+                }
+                Err(error) => {
+                    if sender.send(Change::Lost(error)).await.is_err() {
                         return;
                     }
                     tokio::time::sleep(pause).await;

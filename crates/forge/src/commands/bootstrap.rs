@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     /// The image of forge, by digest, that the cluster can pull
     #[arg(long, env = "FORGE_IMAGE")]
     image: String,
+    /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
+    /// the API server
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = render::AGENT_TICK, value_parser = ticks())]
+    agent_tick: u32,
     /// The address of Argo CD inside the cluster; found by its labels if absent
     #[arg(long, value_name = "URL")]
     argocd_server: Option<String>,
@@ -42,6 +46,11 @@ pub(crate) struct Arguments {
     print: bool,
     #[command(flatten)]
     cluster: ClusterArguments,
+}
+
+fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
+    let (least, most) = (*render::AGENT_TICKS.start(), *render::AGENT_TICKS.end());
+    clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
@@ -67,6 +76,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         workflows: arguments.cluster.workflows_namespace.clone(),
         argocd: repository.installation.argo.namespace.to_string(),
         image: arguments.image.clone(),
+        agent_tick: arguments.agent_tick,
     };
     if arguments.print {
         let objects: Vec<String> =

@@ -13,7 +13,6 @@ use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, Namespace};
-use forge_core::render::Places;
 use forge_core::scaffold::demo::{Demo, ENVIRONMENT, SAMPLE_IMAGE, names};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -96,13 +95,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let branch = checkout::get(&folder, push_url)?;
     let demo = Demo { url, branch: &branch, image: &arguments.sample_image, argocd: &argocd };
     checkout::publish(&folder, &branch, &demo.files(), output)?;
-    let places = Places { workflows: workflows.clone(), argocd: argocd.clone(), image: survey.image.clone() };
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
         let server = arguments.argocd_server.clone();
-        prepare(&cluster, places, &survey, server, token, &demo.applications(), |line| lines.push(line.to_owned()))
-            .await?;
+        prepare(&cluster, &survey, server, token, &demo.applications(), |line| lines.push(line.to_owned())).await?;
         Ok::<_, Failure>(cluster.context.clone())
     })?;
     for line in lines {
@@ -141,7 +138,6 @@ fn token(file: Option<&Path>) -> Result<Option<SecretString>, Failure> {
 /// Forge's own objects, the AppProject with its window, and then the Applications.
 async fn prepare(
     cluster: &Cluster,
-    places: Places,
     survey: &Survey,
     server: Option<String>,
     token: Option<SecretString>,
@@ -153,6 +149,7 @@ async fn prepare(
     let mut environments = survey.environments.clone();
     environments.insert(environment.clone());
     let held: Vec<(EnvironmentName, BTreeSet<String>)> = vec![(environment, names().into_iter().collect())];
+    let places = survey.places.clone();
     let collection = path::argo(&places.argocd, "applications");
     let wanted = Wanted { cluster, places, environments: environments.into_iter().collect(), held, server, token };
     bootstrap(&wanted, &mut done).await?;

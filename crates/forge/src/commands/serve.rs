@@ -9,7 +9,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::name::NodeId;
-use forge_core::render::Places;
+use forge_core::render::{AGENT_TICK, Places};
 
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, ClusterArguments};
@@ -51,6 +51,9 @@ enum Command {
         /// The image of this program, for nodes in pods of their own
         #[arg(long)]
         image: String,
+        /// The tick of the agent, in milliseconds
+        #[arg(long, value_name = "MILLISECONDS", default_value_t = AGENT_TICK)]
+        agent_tick: u32,
         /// Where /metrics is served
         #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9090")]
         listen: SocketAddr,
@@ -90,10 +93,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Exit, Failure> {
                 serve::plugin(cluster, namespace, &common.argocd, &common.token_file, &listen).await?;
                 Ok(Exit::Done)
             }
-            Command::Run { common, run, argocd_namespace, image, listen } => {
+            Command::Run { common, run, argocd_namespace, image, agent_tick, listen } => {
                 let cluster = Cluster::connect(&common.cluster).await?;
                 let workflows = common.cluster.workflows_namespace.clone();
-                let places = Places { workflows, argocd: argocd_namespace.clone(), image: image.clone() };
+                let (argocd, image, agent_tick) = (argocd_namespace.clone(), image.clone(), *agent_tick);
+                let places = Places { workflows, argocd, image, agent_tick };
                 let place = Place { cluster, places };
                 let argocd = ArgoCd::mounted(&common.argocd, &common.token_file)?;
                 let metrics = Arc::new(Metrics::of_job());

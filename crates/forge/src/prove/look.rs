@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forge_core::gate::{ApplicationState, Content, Folder, GitContent, ObjectRef, Tree, Wanted};
+use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
 use crate::argocd::Application;
@@ -15,6 +16,8 @@ const REPOSITORY_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Look {
     asking: Option<JoinHandle<Result<Application, ClusterError>>>,
+    /// When it was asked for.
+    asked_at: Option<Timestamp>,
     /// The version of the Application that answered.
     answered: Option<u64>,
     tree: Option<Tree>,
@@ -33,6 +36,7 @@ impl Look {
     /// Asks for a comparison; its answer comes by [`Look::answer`].
     pub(super) fn ask(&mut self, request: impl Future<Output = Result<Application, ClusterError>> + Send + 'static) {
         self.asking = Some(tokio::spawn(request));
+        self.asked_at = Some(Timestamp::now());
     }
 
     pub(super) fn is_asking(&self) -> bool {
@@ -104,6 +108,7 @@ impl Look {
         ApplicationState {
             operation: application.operation.clone(),
             refresh: self.freshness(application),
+            refresh_asked_at: self.asked_at,
             sync: application.sync,
             health: application.health,
             conditions: application.conditions.clone(),

@@ -5,7 +5,7 @@
 //! again under the same run.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::gate::{Decision, Health, RunId, Why};
-use forge_core::name::{ApplicationId, NodeId};
-use forge_core::render;
+use forge_core::name::{ApplicationId, NodeId, clip};
+use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{
-    CANCEL_KEY, Ended, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, entry_key, entry_piece,
+    CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, entry_key, entry_piece,
     record_name, result, shortened,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::agent::{self, Supervisor};
@@ -28,7 +29,7 @@ use super::lease::{self, Renewal};
 use super::window::{self, Window};
 use super::{Place, keep};
 use crate::argocd::ArgoCd;
-use crate::cluster::{ClusterError, Store, path};
+use crate::cluster::{Store, path};
 use crate::metrics::Metrics;
 use crate::recorder::{read_entries, write_piece};
 use crate::serve;
@@ -39,10 +40,22 @@ const WINDOW_PACE: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_secs(1);
 /// How long everything must stay well before a run is done.
 const STEADY: Duration = Duration::from_secs(5);
+/// Between two looks at that.
+const LOOK: Duration = Duration::from_millis(500);
 /// How long that may take.
 const GIVE_UP: Duration = Duration::from_secs(45);
+/// Comparisons of proven nodes at a time.
+const REFRESHES: usize = 3;
 /// How often a lost Workflow is submitted again.
 const MOST_RESUBMISSIONS: u32 = 30;
+/// How often in a row without any node getting further.
+const MOST_IN_VAIN: u32 = 6;
+/// How long a Workflow that was stopped may take to end before the run ends without it.
+const STOPPING: Duration = Duration::from_secs(60);
+/// How long the API server may be away. The run goes on where it was: nothing is lost but time.
+const OUTAGE: Duration = Duration::from_secs(6 * 3600);
+/// How long a refusal may last. An API server that has just started refuses everybody, and a conflict settles.
+const REFUSALS: Duration = Duration::from_secs(60);
 
 /// Conducts a run to its end and says how it ended.
 ///
@@ -60,11 +73,17 @@ pub(crate) async fn conduct(
     if let Some(ended) = header.as_ref().and_then(|header| header.ended.as_ref()) {
         return Ok(ended.verdict);
     }
-    let now = Timestamp::now();
-    let header = header.unwrap_or_else(|| new_header(&plan, now));
+    let renewed = || async { lease::renew(place, &plan.environment, &plan.run).await.map_err(Failure::from) };
+    if let Renewal::Lost(to) = patiently(renewed).await? {
+        return Err(lease_lost(&plan, &to));
+    }
+    let header = header.unwrap_or_else(|| new_header(&plan, Timestamp::now()));
+    // One that was submitted and is not there any more was deleted, even where this process did not see it.
+    let seen_workflow = header.workflow.as_deref() == Some(&render::workflow_name(&plan.run, header.resubmitted));
     let mut conductor = Conductor {
         place,
         argocd,
+        known: plan.names(),
         plan: plan.clone(),
         header,
         config_maps: Store::new(),
@@ -72,12 +91,16 @@ pub(crate) async fn conduct(
         pods: Store::new(),
         supervisor: Supervisor::default(),
         cancelled: None,
+        stopping: None,
         last_window: Instant::now(),
         window_due: false,
-        seen_workflow: false,
-        refreshing: Arc::default(),
+        seen_workflow,
+        in_vain: None,
+        finish: None,
+        refreshing: Arc::new(Semaphore::new(REFRESHES)),
         refreshes: Vec::new(),
         standing: RefCell::default(),
+        read: RefCell::default(),
     };
     conductor.save().await?;
     let outcome = tokio::select! {
@@ -92,10 +115,15 @@ pub(crate) async fn conduct(
         // Another run has taken over: what it finds is its own to end.
         Err(failure) if failure.code == Code::RunInProgress => Err(failure),
         Err(failure) => {
-            conductor.end(Verdict::Failed, Some(failure.message.clone())).await?;
+            conductor.abandon(&failure).await?;
             Err(failure)
         }
     }
+}
+
+fn lease_lost(plan: &RunPlan, to: &str) -> Failure {
+    Failure::new(Code::RunInProgress, format!("run `{}` lost its Lease to `{to}`", plan.run))
+        .hint("another run has taken over; nothing of this one goes on")
 }
 
 fn new_header(plan: &RunPlan, now: Timestamp) -> Header {
@@ -112,6 +140,7 @@ fn new_header(plan: &RunPlan, now: Timestamp) -> Header {
         workflow: None,
         resubmitted: 0,
         agents_replaced: 0,
+        trouble: None,
         not_held: Default::default(),
         ended: None,
     }
@@ -120,25 +149,27 @@ fn new_header(plan: &RunPlan, now: Timestamp) -> Header {
 /// Asks until there is an answer; only what does not help to ask again is a failure.
 async fn patiently<T, F: Future<Output = Result<T, Failure>>>(ask: impl Fn() -> F) -> Result<T, Failure> {
     let mut pause = Duration::from_millis(200);
-    let give_up = Instant::now() + Duration::from_secs(600);
+    let start = Instant::now();
     loop {
-        match ask().await {
-            Err(failure) if failure.code == Code::Unreachable && Instant::now() < give_up => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(3));
-            }
-            other => return other,
+        let answer = ask().await;
+        let patience = match answer.as_ref().err().map(|failure| failure.code) {
+            Some(Code::Unreachable) => OUTAGE,
+            // Of requests that are asked here only a conflict of writes says so.
+            Some(Code::Forbidden | Code::RunInProgress) => REFUSALS,
+            _ => return answer,
+        };
+        if start.elapsed() >= patience {
+            return answer;
         }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(3));
     }
 }
 
 async fn hold_lease(place: &Place, plan: &RunPlan) -> Failure {
     loop {
         match lease::renew(place, &plan.environment, &plan.run).await {
-            Ok(Renewal::Lost(to)) => {
-                return Failure::new(Code::RunInProgress, format!("run `{}` lost its Lease to `{to}`", plan.run))
-                    .hint("another run has taken over; nothing of this one goes on");
-            }
+            Ok(Renewal::Lost(to)) => return lease_lost(plan, &to),
             Ok(Renewal::Ours) | Err(_) => tokio::time::sleep(lease::RENEWED).await,
         }
     }
@@ -148,19 +179,48 @@ struct Conductor<'c> {
     place: &'c Place,
     argocd: &'c ArgoCd,
     plan: Arc<RunPlan>,
+    /// Its nodes.
+    known: BTreeSet<NodeId>,
     header: Header,
     config_maps: Store,
     workflows: Store,
     pods: Store,
     supervisor: Supervisor,
     cancelled: Option<String>,
+    /// When the Workflow was asked to stop.
+    stopping: Option<Instant>,
     last_window: Instant,
     window_due: bool,
     seen_workflow: bool,
-    refreshing: Arc<tokio::sync::Mutex<()>>,
+    /// How far the run was when its Workflow was lost last, and how often it was lost there.
+    in_vain: Option<(usize, u32)>,
+    /// The last look before the end, while it lasts.
+    finish: Option<Finish>,
+    refreshing: Arc<Semaphore>,
     refreshes: Vec<tokio::task::JoinHandle<()>>,
     /// Where the run stands, until something changes.
     standing: RefCell<Option<Rc<Standing>>>,
+    /// Pieces of the record as they were read last, by name.
+    read: RefCell<BTreeMap<String, Piece>>,
+}
+
+/// Everything has ended, and what was proven is watched for a moment.
+struct Finish {
+    give_up: Instant,
+    /// Since when nothing was seen down.
+    steady_since: Instant,
+    /// What was seen down, and when last.
+    fell: BTreeMap<NodeId, Instant>,
+    /// When Argo CD was asked about that.
+    asked: Instant,
+    /// When everything was looked at last.
+    looked: Instant,
+}
+
+/// A piece of the record.
+struct Piece {
+    version: String,
+    entries: Vec<(NodeId, Entry)>,
 }
 
 /// The record and what follows from it.
@@ -178,8 +238,12 @@ impl Conductor<'_> {
         let mut workflows = cluster.watch(&self.place.workflows(), &selector);
         let mut pods = cluster.watch(&path::core(namespace, "pods"), "workflows.argoproj.io/component=agent");
         // Where the run stands comes first: a process that begins again must not take proven nodes for open ones.
-        while !config_maps.keep(&mut self.config_maps).await {}
-        while !workflows.keep(&mut self.workflows).await {}
+        for (watch, store) in [(&mut config_maps, &mut self.config_maps), (&mut workflows, &mut self.workflows)] {
+            while !watch.keep(store).await {
+                watch.refused().map_or(Ok(()), Err)?;
+            }
+        }
+        self.supersede().await?;
         let open = self.unproven();
         let entered = patiently(|| Window::enter(self.place, self.argocd, &self.plan, &open)).await?;
         let window = entered.window;
@@ -219,13 +283,27 @@ impl Conductor<'_> {
         }
         let mut record = Record { header: self.header.clone(), entries: Default::default() };
         for config_map in self.config_maps.values() {
-            // What cannot be read is as good as not written: the node is open.
-            record.entries.extend(read_entries(config_map).unwrap_or_default());
+            record.entries.extend(self.entries(config_map));
         }
         let views = record.view(&self.plan);
         let standing = Rc::new(Standing { record, views });
         self.standing.replace(Some(standing.clone()));
         standing
+    }
+
+    /// The entries of a piece of the record, read once for each version of it.
+    fn entries(&self, config_map: &Value) -> Vec<(NodeId, Entry)> {
+        let text = |pointer: &str| config_map.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (name, version) = (text("/metadata/name"), text("/metadata/resourceVersion"));
+        let mut read = self.read.borrow_mut();
+        match read.get(name) {
+            Some(piece) if piece.version == version => piece.entries.clone(),
+            _ => {
+                let entries = read_entries(config_map, &self.known);
+                read.insert(name.to_owned(), Piece { version: version.to_owned(), entries: entries.clone() });
+                entries
+            }
+        }
     }
 
     /// What the window must hold: everything that is not proven, but for what was found proven before the run began.
@@ -257,10 +335,10 @@ impl Conductor<'_> {
         let left = self.plan.nodes().filter(|node| nodes.contains(&node.id)).map(|node| node.application.clone());
         let (argocd, left): (ArgoCd, Vec<ApplicationId>) = (self.argocd.clone(), left.collect());
         let turn = self.refreshing.clone();
-        // One after the other: comparisons of what is proven must not slow down those of what is not.
+        // A few at a time: comparisons of what is proven must not slow down those of what is not.
         self.refreshes.push(tokio::spawn(async move {
             for id in left {
-                let _turn = turn.lock().await;
+                let _turn = turn.acquire().await;
                 for _ in 0..5 {
                     match argocd.refresh(&id).await {
                         Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_secs(1)).await,
@@ -305,6 +383,59 @@ impl Conductor<'_> {
         Ok(())
     }
 
+    /// Ends a run that cannot be conducted any further: nothing new starts, and the window is as right as it can be made.
+    async fn abandon(&mut self, failure: &Failure) -> Result<(), Failure> {
+        let _ = self.stop_once().await;
+        let open = self.unproven();
+        if let Ok(Ok(entered)) =
+            tokio::time::timeout(STOPPING, Window::enter(self.place, self.argocd, &self.plan, &open)).await
+        {
+            let _ = entered.window.hold(&open).await;
+        }
+        let verdict = result(&self.plan, &self.standing().record, false);
+        self.end(verdict, Some(failure.message.clone())).await
+    }
+
+    /// Ends what earlier runs of the environment left: their Lease is ours, so nobody conducts them, but their Workflows
+    /// may go on. Comes before anything of ours starts.
+    async fn supersede(&self) -> Result<(), Failure> {
+        let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={},{RUN_LABEL}", self.plan.environment);
+        let list = || async { self.place.cluster.list(&self.place.config_maps(), &selector).await };
+        let all = patiently(|| async { list().await.map_err(Failure::from) }).await?;
+        let header = |found: &Value| -> Option<Header> {
+            serde_json::from_str(found.get("data")?.get(HEADER_KEY)?.as_str()?).ok()
+        };
+        let left = all.iter().filter_map(|found| Some((found, header(found)?)));
+        for (found, header) in left.filter(|(_, header)| header.run != self.plan.run && header.ended.is_none()) {
+            let by = format!("superseded by run `{}`", self.plan.run);
+            let mut ended = header.clone();
+            ended.ended = Some(Ended { at: Timestamp::now(), verdict: Verdict::Cancelled, message: Some(by.clone()) });
+            let text = serde_json::to_string(&ended).unwrap_or_default();
+            let name = found.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let path = path::object(&self.place.config_maps(), name);
+            let patch = json!({"data": {CANCEL_KEY: by, HEADER_KEY: text}});
+            patiently(|| self.change(&path, &patch)).await?;
+            if let Some(workflow) = &header.workflow {
+                patiently(|| self.shut_down(workflow)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes an object, if it is there.
+    async fn change(&self, path: &str, patch: &Value) -> Result<(), Failure> {
+        match self.place.cluster.merge(path, patch).await {
+            Err(error) if !error.is_missing() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks Argo Workflows to start nothing more of a Workflow.
+    async fn shut_down(&self, workflow: &str) -> Result<(), Failure> {
+        let path = path::object(&self.place.workflows(), workflow);
+        self.change(&path, &json!({"spec": {"shutdown": "Stop"}})).await
+    }
+
     /// The Workflow that runs now, under its number.
     fn workflow(&self) -> Option<&Value> {
         let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
@@ -330,88 +461,106 @@ impl Conductor<'_> {
         let record = &standing.record;
         let is_open = |view: &&NodeView| !matches!(view.phase, Phase::Proven | Phase::Failed | Phase::Blocked);
         let open = standing.views.iter().filter(is_open).count();
-        let Some(workflow) = self.workflow().cloned() else {
+        if open == 0 {
+            // All is said. Argo Workflows may not have noticed yet: it will, and nothing waits for it.
+            return self.finished(record).await;
+        }
+        self.finish = None;
+        let Some(found) = self.workflow().map(Found::of) else {
             if let Some(why) = &self.cancelled {
                 return Ok(Some((result(&self.plan, record, true), Some(why.clone()))));
             }
-            if self.seen_workflow && open > 0 {
-                // What is followed may lag behind what was just submitted.
-                if self.read_workflow().await? {
-                    return Ok(None);
-                }
+            // What is followed may lag behind what was just submitted.
+            if self.seen_workflow && !self.read_workflow().await? {
                 let message = "its Workflow was deleted".to_owned();
                 return Ok(Some((result(&self.plan, record, true), Some(message))));
             }
-            if open == 0 {
-                return self.finished(record).await;
+            if !self.seen_workflow {
+                self.submit().await?;
             }
-            self.submit().await?;
             return Ok(None);
         };
         self.seen_workflow = true;
-        let phase = workflow.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-        let stopped =
-            workflow.pointer("/spec/shutdown").and_then(Value::as_str).filter(|shutdown| !shutdown.is_empty());
-        if !matches!(phase, "Succeeded" | "Failed" | "Error") {
-            if self.cancelled.is_some() && stopped.is_none() {
-                self.stop().await?;
+        let late = Timestamp::now() > self.header.deadline;
+        let given_up = self.stopping.is_some_and(|since| since.elapsed() > STOPPING);
+        if !found.ended && !given_up {
+            if self.cancelled.is_some() && found.stopped.is_none() {
+                self.stop_once().await?;
             }
-            // All is said and Argo Workflows has not noticed yet: it will, and nothing waits for it.
             return Ok(None);
         }
-        if open == 0 {
-            return self.finished(record).await;
-        }
-        if let Some(stopped) = stopped {
-            let by = self.cancelled.clone().unwrap_or_else(|| format!("its Workflow was stopped ({stopped})"));
-            return Ok(Some((result(&self.plan, record, true), Some(by))));
-        }
-        if Timestamp::now() > self.header.deadline {
+        if late && self.cancelled.is_none() {
             return Ok(Some((Verdict::TimedOut, Some("the run took too long".to_owned()))));
         }
-        if self.header.resubmitted >= MOST_RESUBMISSIONS {
-            let message = format!("its Workflow was lost {MOST_RESUBMISSIONS} times");
+        if found.stopped.is_some() || given_up {
+            let how = found.stopped.unwrap_or_default();
+            let by = self.cancelled.clone().unwrap_or_else(|| format!("its Workflow was stopped ({how})"));
+            return Ok(Some((result(&self.plan, record, true), Some(by))));
+        }
+        self.lost(record, &found.message).await
+    }
+
+    /// Infrastructure was lost: what is open goes on in a new Workflow, unless that leads nowhere.
+    async fn lost(&mut self, record: &Record, message: &str) -> Result<Option<(Verdict, Option<String>)>, Failure> {
+        let far: usize =
+            record.entries.values().map(|entry| 1 + entry.asked.len() + usize::from(entry.is_final())).sum();
+        let vain = match self.in_vain {
+            Some((before, times)) if before == far => times + 1,
+            _ => 1,
+        };
+        self.in_vain = Some((far, vain));
+        if vain >= MOST_IN_VAIN || self.header.resubmitted >= MOST_RESUBMISSIONS {
+            let times = self.header.resubmitted + 1;
+            let message = format!("its Workflow failed {times} times, the last time with: {}", clip(message));
             return Ok(Some((result(&self.plan, record, false), Some(message))));
         }
-        // Infrastructure was lost: what is open goes on in a new Workflow.
+        tokio::time::sleep(Duration::from_millis(500) * 2_u32.pow(vain - 1)).await;
         self.header.resubmitted += 1;
         self.seen_workflow = false;
         self.save().await?;
-        tokio::time::sleep(Duration::from_millis(500)).await;
         self.submit().await?;
         Ok(None)
     }
 
     /// All nodes have ended. What was proven must stay well for a moment, for longer where something fell meanwhile;
-    /// what does not is not proven after all.
+    /// what does not is not proven after all. Called again and again until it gives the end.
     async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
-        let give_up = Instant::now() + GIVE_UP;
-        let mut fell: BTreeSet<NodeId> = BTreeSet::new();
-        let mut asked = Instant::now();
-        // Waits that nobody would profit from are not made: with a failure the end is known.
-        let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
-        let age = last.map_or(STEADY, |at| Duration::try_from(Timestamp::now().duration_since(at)).unwrap_or(STEADY));
-        let mut steady_since = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
-        loop {
-            let down = self.fallen(record).await?;
-            if !down.is_empty() {
-                // What Argo CD shows may be older than what is.
-                if down.iter().any(|node| fell.insert(node.clone())) || asked.elapsed() > Duration::from_secs(5) {
-                    asked = Instant::now();
-                    self.refresh(&down);
-                }
-                steady_since = Instant::now();
-            }
-            let needed = if fell.is_empty() { STEADY } else { STEADY * 3 };
-            if down.is_empty() && steady_since.elapsed() >= needed {
-                return Ok(Some((result(&self.plan, record, false), None)));
-            }
-            if Instant::now() >= give_up {
-                self.withdraw(record, &fell).await?;
-                return Ok(Some((result(&self.plan, &self.standing().record, false), None)));
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+        if self.finish.as_ref().is_some_and(|finish| finish.looked.elapsed() < LOOK) {
+            return Ok(None);
         }
+        let down = self.fallen(record).await?;
+        let now = Instant::now();
+        let finish = self.finish.get_or_insert_with(|| {
+            let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
+            let age = last.map_or(Ok(STEADY), |at| Duration::try_from(Timestamp::now().duration_since(at)));
+            // A clock that is ahead of ours says nothing.
+            let steady_since = now.checked_sub(age.unwrap_or(Duration::ZERO)).unwrap_or(now);
+            Finish { give_up: now + GIVE_UP, steady_since, fell: BTreeMap::new(), asked: now, looked: now }
+        });
+        finish.looked = now;
+        if !down.is_empty() {
+            finish.steady_since = now;
+            let known = finish.fell.len();
+            finish.fell.extend(down.iter().map(|node| (node.clone(), now)));
+            // What Argo CD shows may be older than what is.
+            if finish.fell.len() > known || finish.asked.elapsed() > Duration::from_secs(5) {
+                finish.asked = now;
+                self.refresh(&down);
+                return Ok(None);
+            }
+        }
+        let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
+        if down.is_empty() && finish.steady_since.elapsed() >= needed {
+            return Ok(Some((result(&self.plan, record, false), None)));
+        }
+        if now < finish.give_up {
+            return Ok(None);
+        }
+        // What has been well for as long as is needed is well.
+        let unwell = finish.fell.iter().filter(|(_, seen)| seen.elapsed() < needed);
+        let unwell: BTreeSet<NodeId> = unwell.map(|(node, _)| node.clone()).collect();
+        self.withdraw(record, &unwell).await?;
+        Ok(Some((result(&self.plan, &self.standing().record, false), None)))
     }
 
     /// Marks nodes that did not stay well as failed.
@@ -433,6 +582,7 @@ impl Conductor<'_> {
             if let Some(Value::Object(known)) = self.config_maps.get_mut(&key).and_then(|found| found.get_mut("data")) {
                 known.insert(entry_key(&node.id), json!(shortened(&entry)));
             }
+            self.read.borrow_mut().remove(&name);
         }
         self.standing.take();
         Ok(())
@@ -454,7 +604,7 @@ impl Conductor<'_> {
         let wish =
             self.config_maps.get(&name).and_then(|found| found.get("data")).and_then(|data| data.get(CANCEL_KEY));
         if let (Some(by), None) = (wish.and_then(Value::as_str), &self.cancelled) {
-            self.cancelled = Some(format!("cancelled by {}", forge_core::name::clip(by)));
+            self.cancelled = Some(format!("cancelled by {}", clip(by)));
         }
     }
 
@@ -478,17 +628,14 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    async fn stop(&self) -> Result<(), Failure> {
-        let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
-        let path = path::object(&self.place.workflows(), &name);
-        let patch = json!({"spec": {"shutdown": "Stop"}});
-        let stop = || async {
-            match self.place.cluster.merge(&path, &patch).await {
-                Err(error) if !error.is_missing() => Err(Failure::from(error)),
-                _ => Ok(()),
-            }
-        };
-        patiently(stop).await
+    /// Asks the Workflow to stop, once.
+    async fn stop_once(&mut self) -> Result<(), Failure> {
+        if self.stopping.is_none() {
+            let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
+            patiently(|| self.shut_down(&name)).await?;
+            self.stopping = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// What nobody tells of: a stuck agent, a deadline that nobody kept.
@@ -496,7 +643,12 @@ impl Conductor<'_> {
         self.window_due |= self.last_window.elapsed() > Duration::from_secs(15);
         let late = self.header.deadline.saturating_add(SignedDuration::from_secs(120)).unwrap_or(Timestamp::MAX);
         if Timestamp::now() > late {
-            self.stop().await?;
+            self.stop_once().await?;
+        }
+        if self.workflow().is_some_and(|workflow| workflow.pointer("/spec/suspend") == Some(&json!(true))) {
+            // Somebody wants a pause: nothing is asked for, and nobody is to blame.
+            self.supervisor = Supervisor::default();
+            return Ok(());
         }
         let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
         let of = |pod: &&Value| {
@@ -505,16 +657,31 @@ impl Conductor<'_> {
         };
         let pods: Vec<Value> = self.pods.values().filter(of).cloned().collect();
         let standing = self.standing();
-        let Some((pod, _)) = self.supervisor.stuck(&standing.views, &pods) else { return Ok(()) };
-        match agent::delete(self.place, &pod).await {
-            Ok(()) => {
-                self.header.agents_replaced += 1;
-                self.save().await
-            }
-            Err(ClusterError::Refused { code: 403, message }) => {
-                Err(ClusterError::Refused { code: 403, message }.into())
-            }
-            Err(_) => Ok(()),
+        let Some(stuck) = self.supervisor.stuck(&standing.views, &pods) else { return Ok(()) };
+        // Where it cannot be deleted it is looked at again in a moment, and the header says why the run stands.
+        if agent::delete(self.place, &stuck.pod).await.is_ok() {
+            self.header.agents_replaced += 1;
+        }
+        self.header.trouble = Some(stuck.why);
+        self.save().await
+    }
+}
+
+/// What counts of a Workflow.
+struct Found {
+    ended: bool,
+    /// How it was asked to end before its time.
+    stopped: Option<String>,
+    message: String,
+}
+
+impl Found {
+    fn of(workflow: &Value) -> Self {
+        let text = |pointer: &str| workflow.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Self {
+            ended: matches!(text("/status/phase"), "Succeeded" | "Failed" | "Error"),
+            stopped: Some(text("/spec/shutdown").to_owned()).filter(|shutdown| !shutdown.is_empty()),
+            message: text("/status/message").to_owned(),
         }
     }
 }

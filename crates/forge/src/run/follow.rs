@@ -1,19 +1,29 @@
 //! Follows a run from outside: reads its record as it grows, until it has ended. Conducts nothing.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use forge_core::code::Code;
 use forge_core::failure::Failure;
+use forge_core::name::NodeId;
 use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, Record, RunPlan, record_name};
 use serde_json::{Value, json};
 
+use super::agent::reason as pod_reason;
+use super::lease::Conducted;
 use super::{Place, job};
 use crate::cluster::{Store, path};
-use crate::recorder::read_entries;
+use crate::recorder::{read_entries, write_piece};
+use crate::serve;
+
+/// When a Job whose pod does not start is worth a word.
+const SLOW_START: Duration = Duration::from_secs(15);
 
 /// The record that these ConfigMaps hold; nothing before the run has a header.
-pub(crate) fn record(store: &Store) -> Option<Record> {
+fn record(store: &Store, known: &BTreeSet<NodeId>) -> Option<Record> {
     let text = store.values().find_map(|found| found.get("data")?.get(HEADER_KEY)?.as_str())?;
     let header: Header = serde_json::from_str(text).ok()?;
-    let entries = store.values().flat_map(|config_map| read_entries(config_map).unwrap_or_default());
+    let entries = store.values().flat_map(|config_map| read_entries(config_map, known));
     Some(Record { header, entries: entries.collect() })
 }
 
@@ -25,6 +35,7 @@ pub(crate) fn record(store: &Store) -> Option<Record> {
 pub(crate) async fn follow(
     place: &Place,
     plan: &RunPlan,
+    conducted: Conducted,
     who: &str,
     mut show: impl FnMut(&Record),
     mut say: impl FnMut(&str),
@@ -33,35 +44,72 @@ pub(crate) async fn follow(
     let mut config_maps = place.cluster.watch(&place.config_maps(), &selector);
     let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
     let mut jobs = place.cluster.watch(&jobs, &selector);
-    let (mut store, mut job_store) = (Store::new(), Store::new());
-    let mut interrupts = 0;
-    let mut tick = tokio::time::interval(std::time::Duration::from_millis(500));
+    let (mut store, mut job_store, known) = (Store::new(), Store::new(), plan.names());
+    let (mut interrupts, mut changed, mut trouble) = (0, false, None);
+    let mut slow = Some(tokio::time::Instant::now() + SLOW_START);
+    let mut tick = tokio::time::interval(Duration::from_millis(500));
+    let mut last = None;
     loop {
         tokio::select! {
-            _ = config_maps.keep(&mut store) => {}
+            _ = config_maps.keep(&mut store) => changed = true,
             _ = jobs.keep(&mut job_store) => {
-                if let Some(why) = dead(&job_store, plan) && record(&store).is_none_or(|record| record.header.ended.is_none()) {
+                if let Some(why) = dead(&job_store, plan) && !has_ended(place, plan).await? {
                     return Err(why);
                 }
             }
             _ = tokio::signal::ctrl_c() => {
                 interrupts += 1;
                 if interrupts > 1 {
-                    say("not followed any longer; the run stops by itself");
-                    return Ok(record(&store));
+                    say(match conducted {
+                        Conducted::ByJob => "not followed any longer; the run stops by itself",
+                        Conducted::Here => "left as it is; the next run ends this one and puts the window right",
+                    });
+                    return Ok(last);
                 }
                 say("stopping: nothing new starts, what runs is left to Argo CD (interrupt again to stop following)");
                 cancel(place, plan, who).await?;
             }
             _ = tick.tick() => {}
         }
-        if let Some(record) = record(&store) {
-            show(&record);
-            if record.header.ended.is_some() {
-                return Ok(Some(record));
+        if let Some(refused) = config_maps.refused() {
+            return Err(refused);
+        }
+        if std::mem::take(&mut changed) {
+            last = record(&store, &known);
+        }
+        let Some(record) = &last else {
+            if slow.is_some_and(|at| tokio::time::Instant::now() > at) {
+                slow = None;
+                say(&waiting(place, plan).await);
             }
+            continue;
+        };
+        if record.header.trouble != trouble {
+            trouble.clone_from(&record.header.trouble);
+            trouble.iter().for_each(|why| say(&format!("{why}; it was replaced")));
+        }
+        show(record);
+        if record.header.ended.is_some() {
+            return Ok(last);
         }
     }
+}
+
+/// Whether the run has ended by now: the Job's end may be heard of before the record's.
+async fn has_ended(place: &Place, plan: &RunPlan) -> Result<bool, Failure> {
+    let header = serve::header(&place.cluster, &place.places.workflows, &plan.run).await?;
+    Ok(header.is_some_and(|header| header.ended.is_some()))
+}
+
+/// Why the Job has not begun, as far as its pods tell.
+async fn waiting(place: &Place, plan: &RunPlan) -> String {
+    let pods = place.cluster.list(&path::core(&place.places.workflows, "pods"), &Place::of(&plan.run)).await;
+    let reason = pods.ok().and_then(|pods| pods.first().map(pod_reason)).unwrap_or_default();
+    let job = job::name(plan);
+    format!(
+        "the Job `{job}` has not begun{reason}; `kubectl -n {} describe job {job}` tells more",
+        place.places.workflows
+    )
 }
 
 /// Asks a run to stop.
@@ -69,8 +117,9 @@ pub(crate) async fn follow(
 /// # Errors
 /// When the wish cannot be written.
 pub(crate) async fn cancel(place: &Place, plan: &RunPlan, who: &str) -> Result<(), Failure> {
-    let path = path::object(&place.config_maps(), &record_name(&plan.run, 0));
-    place.cluster.merge(&path, &json!({"data": {CANCEL_KEY: who}})).await?;
+    // The Job may not have written its header yet: it finds the wish when it does.
+    let (namespace, name) = (&place.places.workflows, record_name(&plan.run, 0));
+    write_piece(&place.cluster, namespace, plan, &name, &json!({CANCEL_KEY: who})).await?;
     Ok(())
 }
 

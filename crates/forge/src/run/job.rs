@@ -40,6 +40,7 @@ pub(super) fn job(plan: &RunPlan, places: &Places) -> Value {
                         "args": [
                             "serve", "run", "--run", plan.run, "--workflows-namespace", places.workflows,
                             "--argocd-namespace", places.argocd, "--image", places.image,
+                            "--agent-tick", places.agent_tick.to_string(),
                             "--argocd", format!("@{ARGOCD_SECRET_PATH}/server"),
                             "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
                         ],

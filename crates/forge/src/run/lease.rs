@@ -16,6 +16,12 @@ use crate::cluster::{ClusterError, path};
 
 /// A holder that did not renew for so long is gone.
 const LASTS: i64 = 30;
+/// How long a Job may take from its creation to its first renewal: it is scheduled, and its image pulled.
+const FIRST: i64 = 180;
+/// How long a holder that seems to be gone is looked at: clocks differ, and one that lives renews within that.
+const LOOKED_AT: Duration = Duration::from_secs(12);
+/// Longest name of a run: `forge-<run>-r30` is a label of Argo Workflows.
+const LONGEST_NAME: usize = 53;
 /// Between two renewals.
 pub(super) const RENEWED: Duration = Duration::from_secs(5);
 
@@ -40,7 +46,8 @@ fn holder(lease: &Value) -> Option<Holder> {
     let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|holder| !holder.is_empty())?;
     let renewed =
         lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
-    let alive = renewed.is_some_and(|at| Timestamp::now().duration_since(at) < SignedDuration::from_secs(LASTS));
+    let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(LASTS).clamp(1, FIRST);
+    let alive = renewed.is_some_and(|at| Timestamp::now().duration_since(at) < SignedDuration::from_secs(lasts));
     Some(Holder { run: run.to_owned(), alive })
 }
 
@@ -49,15 +56,32 @@ fn micro(now: Timestamp) -> String {
     format!("{now:.6}")
 }
 
+/// Who conducts a run that takes the Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conducted {
+    /// This process, at once.
+    Here,
+    /// A Job, when it has started.
+    ByJob,
+}
+
 /// Takes the Lease for a new run of this plan and names the run.
 ///
 /// # Errors
 /// When another run has it.
-pub(crate) async fn acquire(place: &Place, environment: &EnvironmentName, plan: &str) -> Result<RunId, Failure> {
+pub(crate) async fn acquire(
+    place: &Place,
+    environment: &EnvironmentName,
+    plan: &str,
+    conducted: Conducted,
+) -> Result<RunId, Failure> {
+    let lasts = if conducted == Conducted::Here { LASTS } else { FIRST };
     for _ in 0..5 {
         let path = object(place, environment);
         let current = place.cluster.get(&path).await?;
-        if let Some(holder) = current.as_ref().and_then(holder).filter(|holder| holder.alive) {
+        if let Some(holder) = current.as_ref().and_then(holder)
+            && (holder.alive || renews(place, environment, current.as_ref()).await?)
+        {
             return Err(Failure::new(
                 Code::RunInProgress,
                 format!("run `{}` of `{environment}` is in progress", holder.run),
@@ -70,25 +94,10 @@ pub(crate) async fn acquire(place: &Place, environment: &EnvironmentName, plan: 
             // A Lease that somebody deleted took its count with it; the records of runs still have theirs.
             None => highest(place, environment).await? + 1,
         };
-        let run: RunId = format!("{plan}-{number}").parse().map_err(|error| {
-            Failure::new(Code::BadArgument, format!("the run cannot be named: {error}"))
-                .hint("use a shorter environment name")
-        })?;
-        let now = micro(Timestamp::now());
-        let spec = json!({
-            "holderIdentity": run, "leaseDurationSeconds": LASTS, "acquireTime": now, "renewTime": now,
-            "leaseTransitions": number,
-        });
+        let run = named(plan, number)?;
+        let spec = spec(&run, number, lasts);
         let written = match &current {
-            None => {
-                let labels = json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment});
-                let lease = json!({
-                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": {"name": format!("forge-{environment}"), "labels": labels},
-                    "spec": spec,
-                });
-                place.cluster.create(&collection(place), &lease).await
-            }
+            None => place.cluster.create(&collection(place), &lease(environment, &spec)).await,
             Some(lease) => {
                 let version = lease.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 place.cluster.merge(&path, &json!({"metadata": {"resourceVersion": version}, "spec": spec})).await
@@ -102,6 +111,51 @@ pub(crate) async fn acquire(place: &Place, environment: &EnvironmentName, plan: 
     }
     Err(Failure::new(Code::RunInProgress, format!("others take the Lease of `{environment}` all the time"))
         .hint("try again"))
+}
+
+fn named(plan: &str, number: i64) -> Result<RunId, Failure> {
+    let failed = |why: String| {
+        Failure::new(Code::BadArgument, format!("the run cannot be named: {why}"))
+            .hint("use a shorter environment name")
+    };
+    let name = format!("{plan}-{number}");
+    if name.len() > LONGEST_NAME {
+        return Err(failed(format!("`{name}` is longer than {LONGEST_NAME} characters")));
+    }
+    name.parse().map_err(|error| failed(format!("{error}")))
+}
+
+fn spec(run: &RunId, number: i64, lasts: i64) -> Value {
+    let now = micro(Timestamp::now());
+    json!({
+        "holderIdentity": run, "leaseDurationSeconds": lasts, "acquireTime": now, "renewTime": now,
+        "leaseTransitions": number,
+    })
+}
+
+fn lease(environment: &EnvironmentName, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": format!("forge-{environment}"),
+            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+        },
+        "spec": spec,
+    })
+}
+
+/// Whether a Lease whose time is over by our clock is renewed all the same.
+async fn renews(place: &Place, environment: &EnvironmentName, seen: Option<&Value>) -> Result<bool, ClusterError> {
+    let version = |lease: Option<&Value>| lease?.pointer("/metadata/resourceVersion").cloned();
+    let give_up = tokio::time::Instant::now() + LOOKED_AT;
+    while tokio::time::Instant::now() < give_up {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = place.cluster.get(&object(place, environment)).await?;
+        if version(now.as_ref()) != version(seen) {
+            return Ok(now.as_ref().and_then(holder).is_some());
+        }
+    }
+    Ok(false)
 }
 
 /// The highest number of any run of an environment that is recorded.
@@ -124,14 +178,22 @@ pub(super) enum Renewal {
 /// Says that the run is alive.
 pub(super) async fn renew(place: &Place, environment: &EnvironmentName, run: &RunId) -> Result<Renewal, ClusterError> {
     let path = object(place, environment);
-    let Some(lease) = place.cluster.get(&path).await? else { return Ok(Renewal::Lost("nobody".to_owned())) };
+    let Some(lease) = place.cluster.get(&path).await? else {
+        // Somebody deleted it, and nobody has it: it is made again.
+        let number = run.as_str().rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let made = self::lease(environment, &spec(run, number, LASTS));
+        return match place.cluster.create(&collection(place), &made).await {
+            Err(error) if !error.is_conflict() => Err(error),
+            _ => Ok(Renewal::Ours),
+        };
+    };
     match holder(&lease) {
         Some(holder) if holder.run == run.as_str() => {}
         // Given back, or taken: this run is over.
         other => return Ok(Renewal::Lost(other.map_or_else(|| "nobody".to_owned(), |holder| holder.run))),
     }
     let version = lease.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    let spec = json!({"renewTime": micro(Timestamp::now())});
+    let spec = json!({"renewTime": micro(Timestamp::now()), "leaseDurationSeconds": LASTS});
     match place.cluster.merge(&path, &json!({"metadata": {"resourceVersion": version}, "spec": spec})).await {
         Ok(_) => Ok(Renewal::Ours),
         // Settled by the next one.

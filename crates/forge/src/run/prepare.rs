@@ -10,15 +10,16 @@ use forge_core::digest::CommitId;
 use forge_core::failure::Failure;
 use forge_core::gate::{Content, Decision};
 use forge_core::graph::{Graph, NodeIx};
-use forge_core::name::{ApplicationId, NodeId};
+use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::plan::Plan;
-use forge_core::render::{self, PLUGIN, Places};
+use forge_core::render::{self, AGENT_TICK, AGENT_TICKS, IMAGE_ANNOTATION, PLUGIN, Places, TICK_ANNOTATION};
 use forge_core::run::{RunPlan, Runner};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Place, job, lease};
+use super::lease::{self, Conducted};
+use super::{Place, job};
 use crate::argocd::{self, Application, ArgoCd, Feed};
 use crate::cluster::{Cluster, path};
 use crate::git_reader::GitReader;
@@ -47,16 +48,42 @@ pub(crate) struct Made<'m> {
 /// # Errors
 /// When the cluster is not prepared.
 pub(crate) async fn place(cluster: &Cluster, workflows: &str, argocd: &str) -> Result<Place, Failure> {
-    let missing = |what: String| {
-        Failure::new(Code::NotBootstrapped, what).hint("`forge bootstrap` prepares a cluster for runs, once")
-    };
-    let name = format!("{PLUGIN}-executor-plugin");
-    let plugin = cluster.get(&path::object(&path::config_maps(workflows), &name)).await?;
-    let plugin = plugin.ok_or_else(|| missing(format!("there is no ConfigMap `{name}` in namespace `{workflows}`")))?;
-    let image = plugin.pointer("/metadata/annotations/forge.projectcatalyst.io~1image").and_then(Value::as_str);
-    let image = image.ok_or_else(|| missing(format!("ConfigMap `{name}` names no image")))?.to_owned();
-    let places = Places { workflows: workflows.to_owned(), argocd: argocd.to_owned(), image };
+    let places = prepared(cluster, workflows, argocd).await?.ok_or_else(|| {
+        unprepared(format!("there is no ConfigMap `{}` in namespace `{workflows}`", plugin_config_map()))
+    })?;
     Ok(Place { cluster: cluster.clone(), places })
+}
+
+/// What bootstrap noted; nothing where it never was.
+///
+/// # Errors
+/// When what it noted makes no sense.
+pub(crate) async fn prepared(cluster: &Cluster, workflows: &str, argocd: &str) -> Result<Option<Places>, Failure> {
+    let name = plugin_config_map();
+    let Some(plugin) = cluster.get(&path::object(&path::config_maps(workflows), &name)).await? else {
+        return Ok(None);
+    };
+    let noted = |annotation: &str| plugin.pointer("/metadata/annotations")?.get(annotation)?.as_str();
+    let image = noted(IMAGE_ANNOTATION).ok_or_else(|| unprepared(format!("ConfigMap `{name}` names no image")))?;
+    // A cluster that an earlier version prepared has no tick noted.
+    let agent_tick = match noted(TICK_ANNOTATION) {
+        None => AGENT_TICK,
+        Some(text) => text.parse().ok().filter(|tick| AGENT_TICKS.contains(tick)).ok_or_else(|| {
+            let (text, least, most) = (clip(text), AGENT_TICKS.start(), AGENT_TICKS.end());
+            let annotation = format!("annotation `{TICK_ANNOTATION}` of ConfigMap `{name}`");
+            unprepared(format!("{annotation} is `{text}`, not milliseconds from {least} to {most}"))
+        })?,
+    };
+    let (workflows, argocd) = (workflows.to_owned(), argocd.to_owned());
+    Ok(Some(Places { workflows, argocd, image: image.to_owned(), agent_tick }))
+}
+
+fn plugin_config_map() -> String {
+    format!("{PLUGIN}-executor-plugin")
+}
+
+fn unprepared(what: String) -> Failure {
+    Failure::new(Code::NotBootstrapped, what).hint("`forge bootstrap` prepares a cluster for runs, once")
 }
 
 /// What looking came to.
@@ -195,11 +222,24 @@ async fn window_left(place: &Place, run: &RunPlan) -> Result<bool, Failure> {
 pub(crate) async fn start(place: &Place, looked: Looked, here: bool) -> Result<RunPlan, Failure> {
     let passed = looked.passed();
     let mut run = looked.run;
-    let name = lease::acquire(place, &run.environment, run.run.as_str()).await?;
-    run.run = name;
     run.passed = passed;
+    // A name of the run is a few characters longer; the limit has room for that.
     render::workflow(&run, &place.places, 0).map_err(|error| Failure::new(Code::WorkflowTooLarge, error))?;
-    for config_map in render::plan_config_maps(&run, &place.places) {
+    let conducted = if here { Conducted::Here } else { Conducted::ByJob };
+    run.run = lease::acquire(place, &run.environment, run.run.as_str(), conducted).await?;
+    match submit(place, &run, here).await {
+        Ok(()) => Ok(run),
+        Err(failure) => {
+            // Nobody conducts it, so nobody holds the Lease.
+            let _ = lease::release(place, &run.environment, &run.run).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Stores the plan, and starts the Job unless the run is conducted here.
+async fn submit(place: &Place, run: &RunPlan, here: bool) -> Result<(), Failure> {
+    for config_map in render::plan_config_maps(run, &place.places) {
         match place.cluster.create(&place.config_maps(), &config_map).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => {}
@@ -207,7 +247,7 @@ pub(crate) async fn start(place: &Place, looked: Looked, here: bool) -> Result<R
     }
     if !here {
         let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
-        place.cluster.create(&jobs, &job::job(&run, &place.places)).await?;
+        place.cluster.create(&jobs, &job::job(run, &place.places)).await?;
     }
-    Ok(run)
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
+use forge_core::graph::Scope;
 use forge_core::name::NodeId;
 use forge_core::render::{window_names, windows};
 use forge_core::run::RunPlan;
@@ -20,6 +21,10 @@ use crate::cluster::{ClusterError, path};
 
 /// How long the run waits for automated operations to end before it goes on without holding their Applications.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// When one that goes on is asked to end once more.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// How often the list is written against somebody who writes it too.
+const MOST_WRITES: usize = 20;
 
 /// The window of a run.
 pub(super) struct Window {
@@ -28,6 +33,8 @@ pub(super) struct Window {
     run: String,
     /// Nodes of the run that it may hold, with the names of their Applications.
     held: BTreeMap<NodeId, String>,
+    /// The names of all Applications of the run, where it is a run of a part: what the window holds beside them stays.
+    part: Option<BTreeSet<String>>,
 }
 
 /// What entering came to.
@@ -69,7 +76,9 @@ impl Window {
         }
         // What is found proven is not held, and not said to be missing; it may have to be held later.
         not_held.retain(|node, _| nodes.contains(node));
-        let window = Self { place: place.clone(), project, run: plan.run.to_string(), held };
+        let names = || plan.nodes().map(|node| node.application.name().to_owned()).collect();
+        let part = (plan.scope != Scope::Platform).then(names);
+        let window = Self { place: place.clone(), project, run: plan.run.to_string(), held, part };
         if window.read().await?.is_none() {
             for node in window.held.keys().filter(|node| nodes.contains(*node)) {
                 not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
@@ -90,7 +99,7 @@ impl Window {
         let give_up = tokio::time::Instant::now() + PATIENCE;
         let wanted = self.held.iter().filter(|(node, _)| nodes.contains(*node));
         let all: BTreeSet<String> = wanted.map(|(_, name)| name.clone()).collect();
-        let mut asked: BTreeSet<String> = BTreeSet::new();
+        let mut asked: BTreeMap<String, tokio::time::Instant> = BTreeMap::new();
         loop {
             let busy = busy(&self.place, &all).await?;
             let inside: BTreeSet<String> = all.difference(&busy).cloned().collect();
@@ -111,16 +120,16 @@ impl Window {
                 }
                 return Ok(());
             }
-            for name in open.iter().filter(|name| asked.insert((*name).clone())) {
-                if let Ok(id) = format!("{}/{name}", self.place.places.argocd).parse() {
+            for name in &open {
+                let lately = asked.get(name).is_some_and(|at| at.elapsed() < ASK_AGAIN);
+                if let (false, Ok(id)) = (lately, format!("{}/{name}", self.place.places.argocd).parse()) {
                     // Refused where it ended meanwhile; the next look tells.
-                    let _ = argocd.terminate(&id).await;
+                    if argocd.terminate(&id).await.is_ok() {
+                        asked.insert(name.clone(), tokio::time::Instant::now());
+                    }
                 }
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
-            if asked.len() > all.len() * 2 {
-                asked.clear();
-            }
         }
     }
 
@@ -158,11 +167,20 @@ impl Window {
             self.held.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, name)| name.clone()).collect();
         let inside = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
         let inside = inside.map(|(_, names)| names).unwrap_or_default();
-        if names.iter().any(|name| !inside.contains(name)) {
-            let busy = busy(&self.place, &names).await?;
-            names.retain(|name| inside.contains(name) || !busy.contains(name));
+        let entering: BTreeSet<String> = names.difference(&inside).cloned().collect();
+        if !entering.is_empty() {
+            let busy = busy(&self.place, &entering).await?;
+            names.retain(|name| !busy.contains(name));
         }
         let before = self.write(&names).await?;
+        if !entering.is_empty() {
+            // One may have begun between reading and entering; it must not stay inside.
+            let caught = busy(&self.place, &entering).await?;
+            if names.intersection(&caught).next().is_some() {
+                names.retain(|name| !caught.contains(name));
+                self.write(&names).await?;
+            }
+        }
         let left = self.held.iter().filter(|(_, name)| before.contains(*name) && !names.contains(*name));
         Ok(left.map(|(node, _)| node.clone()).collect())
     }
@@ -172,14 +190,17 @@ impl Window {
         self.place.cluster.get(&path).await
     }
 
-    /// Writes the list, if it is not right. Gives what our window held before.
+    /// Writes the list, if it is not right. Gives what our window held before. What is no business of a run of a part
+    /// stays held: an earlier run failed on it, or none has begun.
     async fn write(&self, names: &BTreeSet<String>) -> Result<BTreeSet<String>, ClusterError> {
         let path = path::object(&path::argo(&self.place.places.argocd, "appprojects"), &self.project);
+        let mut tries = 0;
         loop {
             let Some(project) = self.read().await? else { return Ok(BTreeSet::new()) };
             let now = current(&project);
             let before = window_names(&now).map(|(_, names)| names).unwrap_or_default();
-            let wanted = windows(&now, &self.run, names);
+            let others = self.part.iter().flat_map(|part| before.difference(part));
+            let wanted = windows(&now, &self.run, &others.chain(names).cloned().collect());
             if wanted == now {
                 return Ok(before);
             }
@@ -188,7 +209,7 @@ impl Window {
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"syncWindows": list}});
             match self.place.cluster.merge(&path, &patch).await {
                 Ok(_) => return Ok(before),
-                Err(error) if error.is_conflict() => {}
+                Err(error) if error.is_conflict() && tries < MOST_WRITES => tries += 1,
                 Err(error) => return Err(error),
             }
         }

@@ -5,7 +5,7 @@
 //! agent, plugin or controller the same question finds the same answer. It never reports Running: such a node would
 //! escape every deadline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -55,6 +55,8 @@ struct Plugin {
     token: String,
     runs: Mutex<BTreeMap<RunId, Arc<OnceCell<Arc<Open>>>>>,
     nodes: Mutex<BTreeMap<(RunId, NodeId), Answer>>,
+    /// Runs whose earlier proofs are watched.
+    watched: Mutex<BTreeSet<RunId>>,
     beat: Mutex<Instant>,
 }
 
@@ -78,6 +80,7 @@ pub(crate) async fn plugin(
         token: token.trim().to_owned(),
         runs: Mutex::default(),
         nodes: Mutex::default(),
+        watched: Mutex::default(),
         beat: Mutex::new(Instant::now()),
     });
     let beating = plugin.clone();
@@ -158,6 +161,7 @@ async fn execute(
     if !open.prover.knows(&node) {
         return failed(&format!("run `{run}` has no node `{node}`"));
     }
+    plugin.watch_over(&run, &open);
     let mut answer = plugin.node(&run, &node, &open);
     let held = plugin.metrics.hold();
     let decision = tokio::time::timeout(HOLD, answer.wait_for(Option::is_some)).await;
@@ -185,6 +189,16 @@ impl Plugin {
             Open::new(&self.cluster, &self.namespace, run, self.feed.clone(), self.metrics.clone()).await.map(Arc::new)
         });
         open.await.cloned()
+    }
+
+    /// Watches over what was proven before this process began: nobody asks for that again.
+    fn watch_over(&self, run: &RunId, open: &Arc<Open>) {
+        if !lock(&self.watched).insert(run.clone()) {
+            return;
+        }
+        for node in open.recorder.proven() {
+            drop(self.node(run, &node, open));
+        }
     }
 
     /// The one task of a node, started by the first who asks.

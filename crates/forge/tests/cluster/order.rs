@@ -1,12 +1,13 @@
 //! Order on random graphs, judged from the API server's audit log and the cluster's own times (INV-1).
 //!
-//! `FORGE_SEED` and `FORGE_ROUNDS` replay and lengthen it: `make soak` does.
+//! `FORGE_SEED` and `FORGE_ROUNDS` replay and lengthen it, `FORGE_AT_ONCE` is how many runs go on beside each other:
+//! `make soak` sets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use forge_testkit::order;
-use forge_testkit::random_graph::{Behaviour, blocked, random};
+use forge_testkit::random_graph::{Behaviour, RandomNode, blocked, random};
 
 use crate::stage::Stage;
 
@@ -18,12 +19,13 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 fn no_node_of_a_random_graph_starts_before_its_predecessors_are_healthy() {
     let (seed, rounds) = (number("FORGE_SEED", 3), number("FORGE_ROUNDS", 5));
     let done = std::sync::atomic::AtomicU64::new(0);
-    // Two at a time: most of a run is waiting.
+    // Most of a run is waiting.
+    let at_once = number("FORGE_AT_ONCE", 2);
     std::thread::scope(|scope| {
-        for half in 0..2 {
+        for part in 0..at_once {
             let done = &done;
             scope.spawn(move || {
-                for round in (0..rounds).filter(|round| round % 2 == half) {
+                for round in (0..rounds).filter(|round| round % at_once == part) {
                     let edges = one(seed + round);
                     let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
                     let _ = writeln!(
@@ -54,7 +56,7 @@ fn one(seed: u64) -> usize {
         nodes.iter().map(|node| (name(&node.name), node.depends_on.iter().map(|p| name(p)).collect())).collect();
     let recorder = stage.environment.record();
     let ended = stage.forge(&["platform", "deploy"]);
-    let well = nodes.iter().all(forge_testkit::random_graph::RandomNode::is_well);
+    let well = nodes.iter().all(RandomNode::is_well);
     if well {
         assert_eq!(ended.code, 0, "seed {seed}: {}\n{}", ended.stdout, ended.stderr);
     } else {
@@ -73,13 +75,21 @@ fn one(seed: u64) -> usize {
         }
     }
     let entries = stage.entries();
+    let synced: BTreeSet<&str> =
+        nodes.iter().map(|node| node.name.as_str()).filter(|node| stage.syncs(node) > 0).collect();
+    let both = |node: &RandomNode| node.depends_on.iter().filter(|before| synced.contains(before.as_str())).count();
+    let edges: usize = nodes.iter().filter(|node| synced.contains(node.name.as_str())).map(both).sum();
+    assert_eq!(order::edges_judged(&facts), edges, "seed {seed}: {facts:#?}");
     for node in &nodes {
         let answer = entries.get(&node.name).map(|entry| entry["decision"]["type"].as_str().unwrap_or_default());
         if blocked.contains(&node.name) {
-            assert_eq!(stage.syncs(&node.name), 0, "seed {seed}: {} started", node.name);
+            let known = facts.nodes.get(&name(&node.name)).and_then(|facts| facts.started);
+            assert_eq!((stage.syncs(&node.name), known), (0, None), "seed {seed}: {} started", node.name);
+        } else if node.behaviour == Behaviour::Flaps {
+            assert_ne!(answer, Some("proven"), "seed {seed}: {}", node.name);
         } else if node.is_well() && !doubtful.contains(&node.name) {
             assert_eq!(answer, Some("proven"), "seed {seed}: {}", node.name);
         }
     }
-    order::edges_judged(&facts)
+    edges
 }

@@ -35,6 +35,25 @@ fn ended_by(test: &str, end: impl FnOnce(&Stage, &str)) {
 }
 
 #[test]
+fn a_run_of_a_part_leaves_the_rest_held() {
+    let stage = Stage::new("part", true, chain);
+    let scope = format!("app:{}", stage.options.id("first"));
+    let ended = stage.forge(&["platform", "deploy", "--scope", &scope]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(stage.held(), names(&["last", "slow"]));
+    // Compared after the run, so that Argo CD would have begun.
+    for node in ["slow", "last"] {
+        let name = stage.options.application(node);
+        stage.kubectl(&["annotate", "application", &name, "-n", "argocd", "argocd.argoproj.io/refresh=normal"]);
+        eventually("it was compared", Duration::from_secs(30), || {
+            let annotations = stage.environment.application(node)["metadata"]["annotations"].clone();
+            if annotations.get("argocd.argoproj.io/refresh").is_none() { Ok(()) } else { Err(annotations.to_string()) }
+        });
+        assert_eq!(stage.syncs(node), 0, "{node}");
+    }
+}
+
+#[test]
 fn the_window_is_right_after_argo_stop() {
     ended_by("stop", |stage, workflow| {
         stage.kubectl(&[

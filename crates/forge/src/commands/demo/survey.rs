@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::name::EnvironmentName;
-use forge_core::render::{EXECUTOR_ACCOUNT, PLUGIN};
+use forge_core::render::{EXECUTOR_ACCOUNT, Places};
 use forge_core::scaffold::demo::{ENVIRONMENT, is_ours, names};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::commands::platform::deploy::RunnerArgument;
+use crate::run::prepare;
 
 /// What the cluster is like.
 pub(super) struct Survey {
-    /// The image of forge that runs use.
-    pub(super) image: String,
+    /// Where runs take place.
+    pub(super) places: Places,
     /// Environments that it is prepared for already: they stay.
     pub(super) environments: BTreeSet<EnvironmentName>,
     /// How nodes can be run.
@@ -47,9 +48,9 @@ pub(super) async fn survey(
         }
     }
     foreign(cluster, argocd).await?;
-    let image = prepared_image(cluster, workflows, image).await?;
+    let places = places(cluster, workflows, argocd, image).await?;
     let environments = environments(cluster, argocd).await?;
-    Ok(Survey { image, environments, runner: runner(cluster, workflows).await? })
+    Ok(Survey { places, environments, runner: runner(cluster, workflows).await? })
 }
 
 /// Refuses where something has one of our names and is not ours (INV-11).
@@ -78,20 +79,19 @@ async fn foreign(cluster: &Cluster, argocd: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The image that the cluster was prepared with, else the given one.
-async fn prepared_image(cluster: &Cluster, workflows: &str, given: Option<&str>) -> Result<String, Failure> {
-    let name = format!("{PLUGIN}-executor-plugin");
-    let plugin = cluster.get(&path::object(&path::config_maps(workflows), &name)).await?;
-    let annotation = "/metadata/annotations/forge.projectcatalyst.io~1image";
-    let there = plugin.as_ref().and_then(|plugin| plugin.pointer(annotation)).and_then(Value::as_str);
-    match (there, given) {
-        (Some(there), Some(given)) if there != given => Err(Failure::new(
+/// Where runs take place: as the cluster was prepared, else with the given image.
+async fn places(cluster: &Cluster, workflows: &str, argocd: &str, given: Option<&str>) -> Result<Places, Failure> {
+    match (prepare::prepared(cluster, workflows, argocd).await?, given) {
+        (Some(there), Some(given)) if there.image != given => Err(Failure::new(
             Code::BadArgument,
-            format!("the cluster is prepared with image `{there}`, and a demo does not change that"),
+            format!("the cluster is prepared with image `{}`, and a demo does not change that", there.image),
         )
         .hint("leave --image out, or prepare it anew with `forge bootstrap`")),
-        (Some(there), _) => Ok(there.to_owned()),
-        (None, Some(given)) => Ok(given.to_owned()),
+        (Some(there), _) => Ok(there),
+        (None, Some(given)) => {
+            let (workflows, argocd) = (workflows.to_owned(), argocd.to_owned());
+            Ok(Places { workflows, argocd, image: given.to_owned(), ..Places::default() })
+        }
         (None, None) => Err(Failure::new(Code::NotBootstrapped, "the cluster is not prepared for runs yet")
             .hint("name the image of forge, by digest, that the cluster can pull: --image")),
     }

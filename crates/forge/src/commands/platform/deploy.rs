@@ -26,6 +26,7 @@ use crate::load;
 use crate::metrics::Metrics;
 use crate::output::{Output, Paint};
 use crate::records;
+use crate::run::lease::Conducted;
 use crate::run::prepare::{self, Looked, Made};
 use crate::run::{Place, conduct, follow};
 use crate::runtime::block_on;
@@ -188,7 +189,7 @@ async fn deploy(
     let record = if arguments.local {
         conducted(&place, &argocd, &run, output).await?
     } else {
-        followed(&place, &run, output).await?
+        followed(&place, &run, Conducted::ByJob, output).await?
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
     finish(arguments.output, &run, &record, output)
@@ -203,27 +204,36 @@ async fn conducted(
     let metrics = Metrics::default();
     let conduct = conduct::conduct(place, argocd, &run.run, &metrics);
     let mut conduct = std::pin::pin!(conduct);
-    let follow = followed(place, run, output);
+    let follow = followed(place, run, Conducted::Here, output);
     let mut follow = std::pin::pin!(follow);
-    let mut ended = false;
-    loop {
-        tokio::select! {
-            outcome = &mut conduct, if !ended => {
-                outcome?;
-                ended = true;
+    tokio::select! {
+        outcome = &mut conduct => {
+            outcome?;
+            follow.await
+        }
+        record = &mut follow => {
+            let record = record?;
+            if record.as_ref().is_some_and(|record| record.header.ended.is_some()) {
+                // It ends with the Lease given back and old records removed.
+                conduct.await?;
             }
-            record = &mut follow => return record,
+            Ok(record)
         }
     }
 }
 
-async fn followed(place: &Place, run: &RunPlan, output: &mut Output<'_>) -> Result<Option<Record>, Failure> {
+async fn followed(
+    place: &Place,
+    run: &RunPlan,
+    conducted: Conducted,
+    output: &mut Output<'_>,
+) -> Result<Option<Record>, Failure> {
     let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
     let before = records::latest(&place.cluster, &place.places.workflows, &run.environment).await.ok().flatten();
     let mut live = Live::new(output.live).like(run, before.as_ref().map(|stored| &stored.record));
     let output = std::cell::RefCell::new(output);
     let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
-    follow::follow(place, run, &who, show, |text| output.borrow_mut().say(text)).await
+    follow::follow(place, run, conducted, &who, show, |text| output.borrow_mut().say(text)).await
 }
 
 /// The report on stdout; the exit code says the same.

@@ -1,0 +1,72 @@
+//! A finished node that is executed again. Argo Workflows deletes a finished task and updates the Workflow in two steps, and
+//! a new agent executes whatever task it finds: the shorter the ticks, the likelier that is a finished one (ADR 0012).
+
+use std::time::Duration;
+
+use forge_testkit::sandbox::eventually;
+use forge_testkit::twin::{TwinNode, deployment};
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const AGENTS: &str = "workflows.argoproj.io/component=agent";
+
+#[test]
+fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
+    let stage = Stage::new("again", false, |options| {
+        let node = |name: &str, before: &[&str], ready| {
+            TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
+        };
+        vec![node("first", &[], 1), node("second", &["first"], 15)]
+    });
+    let started = stage.forge(&["platform", "deploy", "--detach"]);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    stage.until_asked("second");
+    let run = stage.runs().last().unwrap().clone();
+    let workflow = format!("forge-{run}");
+
+    // Another agent, which does not know what the one before it did.
+    let selector = format!("{AGENTS},workflows.argoproj.io/workflow={workflow}");
+    let agent = || -> Option<(String, bool)> {
+        let pods = stage.environment.json(&["get", "pods", "-n", "argo", "-l", &selector]);
+        let pod = pods["items"].as_array()?.first()?.clone();
+        Some((pod["metadata"]["uid"].as_str()?.to_owned(), pod["status"]["phase"] == "Running"))
+    };
+    let (before, _) = agent().unwrap();
+    stage.kubectl(&["delete", "pods", "-n", "argo", "-l", &selector, "--grace-period=0", "--force"]);
+    eventually("there is another agent", Duration::from_secs(60), || match agent() {
+        Some((uid, true)) if uid != before => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+
+    // It is given the finished node's task, made from the open one's, until it has taken it up.
+    let nodes = stage.environment.json(&["get", "workflow", &workflow, "-n", "argo"])["status"]["nodes"].clone();
+    let id_of = |node: &str| -> String {
+        let wanted = stage.options.application(node);
+        let of = |value: &Value| value["inputs"]["parameters"][0]["value"].as_str().map(str::to_owned);
+        let mut found = nodes.as_object().unwrap().iter().filter(|(_, value)| value["type"] == "Plugin");
+        found.find(|(_, value)| of(value).is_some_and(|id| id.ends_with(&wanted))).unwrap().0.clone()
+    };
+    let (first, second) = (id_of("first"), id_of("second"));
+    assert_eq!(nodes[&first]["phase"], "Succeeded");
+    let tasks = stage.environment.json(&["get", "workflowtaskset", &workflow, "-n", "argo"])["spec"]["tasks"].clone();
+    assert!(tasks.get(&first).is_none(), "the finished task is still there: {tasks}");
+    let name = |node: &str| stage.options.application(node);
+    let task = tasks[&second].to_string().replace(&name("second"), &name("first"));
+    let task: Value = serde_json::from_str(&task).unwrap();
+    let patch = json!({"spec": {"tasks": {&first: task}}}).to_string();
+    eventually("the agent executes the finished node again", Duration::from_secs(30), || {
+        stage.kubectl(&["patch", "workflowtaskset", &workflow, "-n", "argo", "--type=merge", "-p", &patch]);
+        let log = stage.kubectl(&["logs", "-n", "argo", "-l", &selector, "-c", "main", "--tail=-1"]);
+        if log.contains(&first) { Ok(()) } else { Err(log) }
+    });
+
+    let header = stage.ended();
+    assert_eq!(header["ended"]["verdict"], "done", "{header}");
+    for node in ["first", "second"] {
+        assert_eq!(stage.answer(node).as_deref(), Some("proven"), "{node}");
+        assert_eq!(stage.syncs(node), 1, "{node}");
+    }
+    let entry = &stage.entries()["first"];
+    assert_eq!(entry["asked"].as_array().map(Vec::len), Some(1), "{entry}");
+}
