@@ -26,7 +26,7 @@ use serde_json::Value;
 pub use hazard::{Hazard, Kind, Severity};
 
 use crate::format::{KINDS, schema};
-use crate::name::{ApplicationId, EnvironmentName, MAX_NAME, NameError, Namespace, NodeId};
+use crate::name::{ApplicationId, EnvironmentName, MAX_ENVIRONMENT, NameError, Namespace, NodeId};
 use crate::scaffold::File;
 use crate::url::without_credentials;
 
@@ -53,7 +53,7 @@ pub struct Found {
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The environment's name; chosen if absent.
+    /// The environment's name, of at most [`MAX_ENVIRONMENT`] characters; chosen if absent.
     pub environment: Option<EnvironmentName>,
     /// Argo CD's namespace.
     pub argocd: Namespace,
@@ -97,7 +97,7 @@ pub struct Adopted {
 /// Turns what was found into a repository.
 ///
 /// # Errors
-/// When the environment cannot be named, which no input does.
+/// When the environment's name is too long. None that is chosen is.
 pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     static NOTHING: Value = Value::Null;
     let argocd = options.argocd.as_str();
@@ -160,7 +160,7 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     hazards.dedup();
 
     let environment = match &options.environment {
-        Some(given) => given.clone(),
+        Some(given) => fitting(given)?,
         None => environment(&by_project)?,
     };
     let summary = Summary {
@@ -186,14 +186,22 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     Ok(Adopted { environment, files, hazards, summary })
 }
 
+/// The name, if the Workflows of its runs can be named after it.
+fn fitting(name: &EnvironmentName) -> Result<EnvironmentName, NameError> {
+    match name.as_str().len() {
+        length if length > MAX_ENVIRONMENT => {
+            Err(NameError::TooLong { name: name.to_string(), length, max: MAX_ENVIRONMENT })
+        }
+        _ => Ok(name.clone()),
+    }
+}
+
 /// The environment is named after the AppProject that most Applications are in, because that is the one that carries its
 /// window; `production`, the careful choice, where that is everybody's or its name cannot be used.
 fn environment(by_project: &BTreeMap<&str, usize>) -> Result<EnvironmentName, NameError> {
     const RESERVED: [&str; 3] = [inspect::DEFAULT_PROJECT, crate::graph::SYSTEM_STACK, "forge-components"];
-    // The longest name that follows from it is a run's Workflow.
-    const MOST: usize = MAX_NAME - "forge--0123456789".len();
     let most = by_project.iter().max_by(|(a, m), (b, n)| m.cmp(n).then_with(|| b.cmp(a)));
-    let name = most.map(|(name, _)| *name).filter(|name| !RESERVED.contains(name) && name.len() <= MOST);
+    let name = most.map(|(name, _)| *name).filter(|name| !RESERVED.contains(name) && name.len() <= MAX_ENVIRONMENT);
     name.and_then(|name| name.parse().ok()).map_or_else(|| "production".parse(), Ok)
 }
 

@@ -158,6 +158,23 @@ fn a_selection_keeps_the_order_that_leads_through_what_is_left_out() {
 }
 
 #[test]
+fn an_environment_is_named_so_that_the_workflows_of_its_runs_can_be() {
+    let named = |project: &str| {
+        let application = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": {"project": project}});
+        let adopted = adopted(&Found { applications: vec![application], ..Found::default() });
+        built(&adopted);
+        adopted.environment.to_string()
+    };
+    let (longest, longer) = ("p".repeat(36), "p".repeat(37));
+    assert_eq!(named(&longest), longest);
+    assert_eq!(named(&longer), "production");
+    let wanted = |name: &str| Options { environment: Some(name.parse().unwrap()), ..options() };
+    built(&adopt(&golden(), &wanted(&longest)).unwrap());
+    let error = adopt(&golden(), &wanted(&longer)).unwrap_err().to_string();
+    assert_eq!(error, format!("`{longer}` has 37 characters; at most 36 are allowed"));
+}
+
+#[test]
 fn applications_that_manage_each_other_are_told_and_not_ordered() {
     let parent = |name: &str, of: &str| {
         json!({"metadata": {"name": name, "namespace": "argocd"}, "spec": {"project": "p"},

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
 use forge_core::code::Code;
-use forge_core::name::{EnvironmentName, Namespace};
+use forge_core::name::{EnvironmentName, MAX_ENVIRONMENT, Namespace};
 use forge_core::scaffold::File;
 use serde_json::{Value, json};
 
@@ -65,10 +65,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         // Before anything is asked of a cluster: the answer would be thrown away.
         is_free(&folder, &[])?;
     }
-    let environment: Option<EnvironmentName> = match arguments.environment.as_deref() {
-        None | Some("") => None,
-        Some(name) => Some(name.parse().map_err(|error| Failure::new(Code::BadArgument, error))?),
-    };
+    let environment = environment(arguments.environment.as_deref())?;
     let (found, context) = block_on(find(arguments))??;
     let options = Options {
         environment,
@@ -102,6 +99,21 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         adopted.environment
     ));
     Ok(Exit::Done)
+}
+
+/// The environment's name, where one is given.
+fn environment(given: Option<&str>) -> Result<Option<EnvironmentName>, Failure> {
+    let Some(given) = given.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let name: EnvironmentName = given.parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
+    let length = name.as_str().len();
+    if length > MAX_ENVIRONMENT {
+        let message = format!(
+            "--environment `{name}` has {length} characters; at most {MAX_ENVIRONMENT} are allowed, because the \
+             Workflows of its runs are named after it"
+        );
+        return Err(Failure::new(Code::BadArgument, message).hint("shorten it, or leave it out and a name is chosen"));
+    }
+    Ok(Some(name))
 }
 
 /// Refuses a folder that holds something else: half of one repository and half of another would be neither.
