@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forge_core::adopt::{Adopted, Found, Kind, Options, adopt};
+use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
 use forge_core::graph::Graph;
 use forge_core::validate::{Content, tree};
 use forge_testkit::generate::Random;
@@ -123,6 +123,15 @@ fn waves_win_over_definitions_and_what_was_dropped_is_named() {
             .contains(&("Application argocd/policies", "uses postgresqls.acid.zalan.do of argocd/postgres-operator"))
     );
     assert_eq!(dropped.len(), adopted.summary.dropped);
+}
+
+#[test]
+fn what_the_gate_never_proves_is_blocking_and_hooks_alone_are_not() {
+    let adopted = adopted(&golden());
+    assert_eq!(of_kind(&adopted, Kind::EmptyApplication), [("Application team-a/ledger", "no resources")]);
+    assert_eq!(of_kind(&adopted, Kind::OnlyHooks), [("Application argocd/migrations", "only hooks")]);
+    assert_eq!(Kind::EmptyApplication.severity(), Severity::Blocking);
+    assert_eq!(Kind::OnlyHooks.severity(), Severity::Caution);
 }
 
 #[test]

@@ -113,8 +113,10 @@ fn state(app: &Application<'_>, tell: &mut impl FnMut(Kind, &str)) {
         let more = if pruned.len() > 1 { format!(" and {} more", pruned.len() - 1) } else { String::new() };
         tell(Kind::WouldPrune, &format!("{} {}{more}", first.0, first.1));
     }
-    if app.resources.iter().all(|resource| resource.hook) {
-        tell(Kind::EmptyApplication, if app.resources.is_empty() { "no resources" } else { "only hooks" });
+    if app.resources.is_empty() {
+        tell(Kind::EmptyApplication, "no resources");
+    } else if app.resources.iter().all(|resource| resource.hook) {
+        tell(Kind::OnlyHooks, "only hooks");
     }
     match text(app.json, "/status/health/status") {
         Some("Healthy") => {}
