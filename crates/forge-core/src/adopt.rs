@@ -8,6 +8,9 @@
 //! Where dependencies come from, the stronger first; a weaker one that would close a cycle is left out and listed:
 //! 1. the forest of app-of-apps and ApplicationSets with its sync waves and RollingSync steps ([`forest`]): people wrote it;
 //! 2. providers and users of custom resource definitions ([`definitions`]): seen in the cluster.
+//!
+//! Where Argo CD assesses the health of Applications, a parent waits for its children by that alone. It is no dependency
+//! in `graph.yaml`, but what contradicts it is left out like what closes a cycle: no run could end.
 
 mod acyclic;
 mod definitions;
@@ -117,7 +120,7 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     let is_selected = |index: usize| selected.get(index).copied().unwrap_or(false);
     let assessed = inspect::assesses_applications(found.settings.as_ref(), &applications);
     let seen = forest::Seen { applications: &applications, sets: &sets, selected: &selected, argocd, assessed };
-    let stacks = forest::order(&seen, &mut hazards).stacks;
+    let order = forest::order(&seen, &mut hazards);
 
     let uses = definitions::uses(&applications, found.definitions.as_deref(), argocd, &mut hazards);
     let (uses, outside): (Vec<_>, Vec<_>) =
@@ -130,7 +133,7 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
         .filter(|(i, _)| is_selected(*i))
         .map(|(i, app)| (NodeId::from(&app.id), i))
         .collect();
-    let (kept, dropped) = acyclic::split(&stacks, &nodes, uses);
+    let (kept, dropped) = acyclic::split(&order, &nodes, uses);
     for (kind, list) in [(Kind::OutsideSelection, &outside), (Kind::OrderConflict, &dropped)] {
         for each in list {
             if let Some((user, provider)) = names(each) {
@@ -167,14 +170,14 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
         applications: chosen.len(),
         left_out: found.applications.len().saturating_sub(chosen.len()),
         application_sets,
-        stacks: stacks.len(),
-        stack_dependencies: stacks.iter().map(|stack| stack.depends_on.len()).sum(),
+        stacks: order.stacks.len(),
+        stack_dependencies: order.stacks.iter().map(|stack| stack.depends_on.len()).sum(),
         definition_dependencies: kept.len(),
         dropped: dropped.len(),
     };
     let mut files = vec![
         write::installation(&environment, repository.as_ref(), &cluster, &options.argocd),
-        write::graph(&stacks, &applications, &kept),
+        write::graph(&order.stacks, &applications, &kept),
         write::report(&environment, &options.argocd, &summary, &hazards),
     ];
     for kind in KINDS {

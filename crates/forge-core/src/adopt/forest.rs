@@ -52,10 +52,13 @@ pub(super) struct Stack {
     pub(super) members: Vec<usize>,
 }
 
-/// The stacks and what they came from.
-#[derive(Debug, Default)]
+/// What the forest says about order.
+#[derive(Debug)]
 pub(super) struct Order {
     pub(super) stacks: Vec<Stack>,
+    /// Pairs of Applications of which the first is Healthy only after the second. No dependency, but one that
+    /// contradicts it would never be met.
+    pub(super) health: Vec<(usize, usize)>,
 }
 
 #[derive(Default)]
@@ -80,7 +83,7 @@ pub(super) fn order(seen: &Seen<'_, '_>, hazards: &mut Vec<Hazard>) -> Order {
     forest.cut_circles(hazards);
     forest.find_levels();
     forest.tell(hazards);
-    forest.stacks()
+    Order { stacks: forest.stacks(), health: forest.health() }
 }
 
 impl Forest<'_, '_, '_> {
@@ -252,7 +255,7 @@ impl Forest<'_, '_, '_> {
         self.seen.selected.get(index).copied().unwrap_or(false)
     }
 
-    fn stacks(&self) -> Order {
+    fn stacks(&self) -> Vec<Stack> {
         let mut members: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         for index in 0..self.seen.applications.len() {
             if self.is_selected(index) {
@@ -295,7 +298,28 @@ impl Forest<'_, '_, '_> {
             let members = members.remove(group).unwrap_or_default();
             stacks.push(Stack { name: name.clone(), comment: self.comment(group), depends_on, members });
         }
-        Order { stacks }
+        stacks
+    }
+
+    /// Where Argo CD assesses the health of Applications: every node below the next node above it.
+    fn health(&self) -> Vec<(usize, usize)> {
+        if !self.seen.assessed {
+            return Vec::new();
+        }
+        let mut nearest: BTreeMap<Place, usize> = BTreeMap::new();
+        // Parents before children: what is no node passes on the node above it.
+        for place in self.upwards.iter().rev() {
+            let node = match place {
+                Place::Application(index) if self.is_selected(*index) => Some(*index),
+                _ => self.parents.get(place).and_then(|(parent, _)| nearest.get(parent)).copied(),
+            };
+            nearest.extend(node.map(|node| (*place, node)));
+        }
+        let pair = |(child, (parent, _)): (&Place, &(Place, Option<i64>))| match child {
+            Place::Application(index) if self.is_selected(*index) => Some((*nearest.get(parent)?, *index)),
+            _ => None,
+        };
+        self.parents.iter().filter_map(pair).collect()
     }
 
     /// For every place and level what to wait for so that the level and all below it is done, and the junctions for that.

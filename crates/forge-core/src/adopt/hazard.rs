@@ -102,8 +102,8 @@ kinds! {
         "Forge proves no Application that manages nothing, because nothing would show that it is there: its node fails at once and blocks all that waits for it. Its path or its selectors may be wrong."
         "Check its source, or remove the node.";
     OrderConflict "order-conflict" Caution "dependencies that contradict each other"
-        "Written together they would be a cycle. Sync waves and steps are what people wrote, so they were kept; the dependencies on CRDs that are listed here were left out."
-        "Decide which order is right: change the wave, or split the Application that both provides and uses CRDs.";
+        "Written together they would be a cycle. Sync waves, steps and an app-of-apps whose health includes its children were kept; the dependencies on CRDs that are listed here were left out."
+        "Decide which order is right: change the wave, split the Application that both provides and uses CRDs, or move CRDs out of the app-of-apps of those who use them.";
     ParentHealth "parent-health" Caution "an app-of-apps whose health includes its children"
         "Argo CD assesses the health of Applications here, so the parent is Healthy only after its children: they cannot wait for it, and the edges between them were not written."
         "Keep it so, or take the parent out of the graph and let Argo CD sync it.";
