@@ -64,6 +64,17 @@ pub struct Options {
     pub projects: BTreeSet<String>,
 }
 
+impl Options {
+    fn selects_all(&self) -> bool {
+        self.projects.is_empty()
+    }
+
+    /// Whether an Application becomes a node.
+    fn selects(&self, json: &Value) -> bool {
+        self.selects_all() || self.projects.contains(read::project(json))
+    }
+}
+
 /// How much was found and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,54 +113,20 @@ pub struct Adopted {
 /// # Errors
 /// When the environment's name is too long. None that is chosen is.
 pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
-    static NOTHING: Value = Value::Null;
     let argocd = options.argocd.as_str();
     let mut hazards = Vec::new();
-    let applications = read::applications(&found.applications, argocd, &mut hazards);
-    let mut sets = read::sets(found.application_sets.as_deref().unwrap_or_default(), argocd, &mut hazards);
-    let application_sets = sets.len();
-    // ApplicationSets that may not be read are still known by what they own.
-    let listed: BTreeSet<ApplicationId> = sets.iter().map(|set| set.id.clone()).collect();
-    let owner = |app: &read::Application<'_>| format!("{}/{}", app.id.namespace, app.owner?).parse().ok();
-    let owners: BTreeSet<ApplicationId> = applications.iter().filter_map(owner).collect();
-    let unlisted = owners.difference(&listed).cloned();
-    sets.extend(unlisted.map(|id| read::Set { id, json: &NOTHING, wave: None, tracked_by: None }));
-
-    let selected: Vec<bool> =
-        applications.iter().map(|app| options.projects.is_empty() || options.projects.contains(app.project)).collect();
-    let is_selected = |index: usize| selected.get(index).copied().unwrap_or(false);
+    let applications = read::applications(&found.applications, argocd, |json| options.selects(json), &mut hazards);
+    let chosen: Vec<&read::Application<'_>> = applications.iter().filter(|app| app.selected).collect();
+    let sets = sets(found, &applications, options, &mut hazards);
     let assessed = inspect::assesses_applications(found.settings.as_ref(), &applications);
-    let seen = forest::Seen { applications: &applications, sets: &sets, selected: &selected, argocd, assessed };
+    let seen = forest::Seen { applications: &applications, sets: &sets, argocd, assessed };
     let order = forest::order(&seen, &mut hazards);
+    let (kept, dropped) = uses(found, &applications, &order, argocd, &mut hazards);
 
-    let uses = definitions::uses(&applications, found.definitions.as_deref(), argocd, &mut hazards);
-    let (uses, outside): (Vec<_>, Vec<_>) =
-        uses.into_iter().filter(|each| is_selected(each.user)).partition(|each| is_selected(each.provider));
-    let id = |index: usize| applications.get(index).map(|app| &app.id);
-    let names = |each: &definitions::Use| Some((id(each.user)?, id(each.provider)?));
-    let nodes: BTreeMap<NodeId, usize> = applications
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| is_selected(*i))
-        .map(|(i, app)| (NodeId::from(&app.id), i))
-        .collect();
-    let (kept, dropped) = acyclic::split(&order, &nodes, uses);
-    for (kind, list) in [(Kind::OutsideSelection, &outside), (Kind::OrderConflict, &dropped)] {
-        for each in list {
-            if let Some((user, provider)) = names(each) {
-                let detail = format!("uses {} of {provider}", each.definition);
-                hazards.push(Hazard::new(kind, &format!("Application {user}"), detail));
-            }
-        }
-    }
-
-    let chosen: Vec<&read::Application<'_>> =
-        applications.iter().enumerate().filter(|(i, _)| is_selected(*i)).map(|(_, app)| app).collect();
     let repository = repository(&chosen);
     for app in &chosen {
         inspect::application(app, repository.as_ref().map(|(url, _)| url.as_str()), argocd, &mut hazards);
     }
-    sets.iter().for_each(|set| inspect::set(set, &mut hazards));
     inspect::shared(&applications, &mut hazards);
     let mut by_project: BTreeMap<&str, usize> = BTreeMap::new();
     chosen.iter().for_each(|app| *by_project.entry(app.project).or_default() += 1);
@@ -169,7 +146,7 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     let summary = Summary {
         applications: chosen.len(),
         left_out: found.applications.len().saturating_sub(chosen.len()),
-        application_sets,
+        application_sets: sets.iter().filter(|set| set.json.is_object()).count(),
         stacks: order.stacks.len(),
         stack_dependencies: order.stacks.iter().map(|stack| stack.depends_on.len()).sum(),
         definition_dependencies: kept.len(),
@@ -187,6 +164,53 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
         }
     }
     Ok(Adopted { environment, files, hazards, summary })
+}
+
+/// The ApplicationSets, with those that may not be read but are known by what they own. Under a selection only what owns
+/// a part of it is of interest.
+fn sets<'j>(
+    found: &'j Found,
+    applications: &[read::Application<'_>],
+    options: &Options,
+    hazards: &mut Vec<Hazard>,
+) -> Vec<read::Set<'j>> {
+    static NOTHING: Value = Value::Null;
+    let argocd = options.argocd.as_str();
+    let chosen = applications.iter().filter(|app| app.selected);
+    let owning: BTreeSet<String> = chosen.filter_map(read::Application::set).collect();
+    let concerns = |json: &Value| options.selects_all() || owning.contains(&read::key(json, argocd));
+    let mut sets = read::sets(found.application_sets.as_deref().unwrap_or_default(), argocd, concerns, hazards);
+    sets.iter().filter(|set| concerns(set.json)).for_each(|set| inspect::set(set, hazards));
+    let listed: BTreeSet<ApplicationId> = sets.iter().map(|set| set.id.clone()).collect();
+    let owners: BTreeSet<ApplicationId> = applications.iter().filter_map(|app| app.set()?.parse().ok()).collect();
+    let unlisted = owners.difference(&listed).cloned();
+    sets.extend(unlisted.map(|id| read::Set { id, json: &NOTHING, wave: None, tracked_by: None }));
+    sets
+}
+
+/// What selected Applications use of each other's definitions: what is written, and what would close a cycle.
+fn uses(
+    found: &Found,
+    applications: &[read::Application<'_>],
+    order: &forest::Order,
+    argocd: &str,
+    hazards: &mut Vec<Hazard>,
+) -> (Vec<definitions::Use>, Vec<definitions::Use>) {
+    let uses = definitions::uses(applications, found.definitions.as_deref(), argocd, hazards);
+    let is_selected = |index: usize| applications.get(index).is_some_and(|app| app.selected);
+    let (uses, outside): (Vec<_>, Vec<_>) = uses.into_iter().partition(|each| is_selected(each.provider));
+    let nodes = applications.iter().enumerate().filter(|(_, app)| app.selected);
+    let nodes: BTreeMap<NodeId, usize> = nodes.map(|(i, app)| (NodeId::from(&app.id), i)).collect();
+    let (kept, dropped) = acyclic::split(order, &nodes, uses);
+    for (kind, list) in [(Kind::OutsideSelection, &outside), (Kind::OrderConflict, &dropped)] {
+        for each in list {
+            if let (Some(user), Some(provider)) = (applications.get(each.user), applications.get(each.provider)) {
+                let detail = format!("uses {} of {}", each.definition, provider.id);
+                hazards.push(Hazard::new(kind, &user.about(), detail));
+            }
+        }
+    }
+    (kept, dropped)
 }
 
 /// The name, if the Workflows of its runs can be named after it.

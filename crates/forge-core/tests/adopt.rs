@@ -8,7 +8,7 @@
     reason = "the crate is pure; its tests read golden files, and panic where one is wrong"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
@@ -200,6 +200,20 @@ fn a_selection_keeps_the_order_that_leads_through_what_is_left_out() {
 }
 
 #[test]
+fn a_selection_has_the_hazards_of_its_applications_and_of_what_manages_them() {
+    let about = |project: &str| -> Vec<String> {
+        let options = Options { projects: [project.to_owned()].into(), ..options() };
+        let hazards = adopt(&golden(), &options).unwrap().hazards;
+        let about: BTreeSet<String> = hazards.into_iter().map(|hazard| hazard.about).collect();
+        about.into_iter().collect()
+    };
+    let tenants = ["argocd/root", "argocd/tenant-a", "argocd/tenant-b", "argocd/tenant-c"];
+    assert_eq!(about("tenants"), tenants.map(|name| format!("Application {name}")));
+    let shop = ["Application argocd/shop-demo", "Application argocd/shop-us", "ApplicationSet argocd/shop"];
+    assert_eq!(about("shop"), shop);
+}
+
+#[test]
 fn an_environment_is_named_so_that_the_workflows_of_its_runs_can_be() {
     let named = |project: &str| {
         let application = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": {"project": project}});
@@ -336,6 +350,19 @@ fn managers(found: &Found) -> BTreeMap<String, String> {
     managers
 }
 
+/// The names of those in an AppProject and of all that manages them, near or far.
+fn concerned(found: &Found, project: &str) -> BTreeSet<String> {
+    let managers = managers(found);
+    let mut concerned = BTreeSet::new();
+    for app in found.applications.iter().filter(|app| app["spec"]["project"] == project) {
+        let mut next = Some(name(app).to_owned());
+        while let Some(name) = next.filter(|name| concerned.insert(name.clone())) {
+            next = managers.get(&name).cloned();
+        }
+    }
+    concerned
+}
+
 /// Those that could never become Healthy, if everybody waits for its predecessors and for all that it manages.
 fn stuck(graph: &Graph, managers: &BTreeMap<String, String>) -> Vec<String> {
     let own = |node| graph.node(node).id.as_str().trim_start_matches("argocd/").to_owned();
@@ -372,6 +399,12 @@ proptest! {
         prop_assert_eq!(&again, &first);
         let options = Options { projects: ["P1".to_owned()].into(), ..options() };
         let selected = adopt(&found, &options).unwrap();
+        let concerned = concerned(&found, "P1");
+        for hazard in &selected.hazards {
+            if let Some((_, name)) = hazard.about.split_once("argocd/") {
+                prop_assert!(concerned.contains(name), "{:?}", hazard);
+            }
+        }
         let graphs = [built(&first), built(&selected)];
         // Assessed by Argo CD, a parent is Healthy only after its children, selected or not.
         if found.settings.is_some() {

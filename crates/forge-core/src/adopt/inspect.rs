@@ -241,7 +241,7 @@ pub(super) fn projects(listed: Option<&[Value]>, by_project: &BTreeMap<&str, usi
     }
 }
 
-/// Resources that more than one Application manages.
+/// Resources that more than one Application manages, at least one of them selected.
 pub(super) fn shared(applications: &[Application<'_>], hazards: &mut Vec<Hazard>) {
     let mut first: Lookup<(&str, &str, &str, &str, &str), usize> = Lookup::new();
     // By pair of Applications: how many resources, and one of them.
@@ -259,10 +259,12 @@ pub(super) fn shared(applications: &[Application<'_>], hazards: &mut Vec<Hazard>
         }
     }
     for ((one, other), (count, (kind, name))) in pairs {
-        if let (Some(one), Some(other)) = (applications.get(one), applications.get(other)) {
+        let (Some(one), Some(other)) = (applications.get(one), applications.get(other)) else { continue };
+        let (about, also) = if one.selected { (one, other) } else { (other, one) };
+        if about.selected {
             let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            let detail = format!("{kind} {name}{more}, also in {}", other.id);
-            hazards.push(Hazard::new(Kind::SharedResource, &one.about(), detail));
+            let detail = format!("{kind} {name}{more}, also in {}", also.id);
+            hazards.push(Hazard::new(Kind::SharedResource, &about.about(), detail));
         }
     }
 }
