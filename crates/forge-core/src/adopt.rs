@@ -62,16 +62,24 @@ pub struct Options {
     pub argocd: Namespace,
     /// Only Applications of these AppProjects; all if empty.
     pub projects: BTreeSet<String>,
+    /// Only Applications with these identities, see [`identity`]; all if absent.
+    pub listed: Option<BTreeSet<String>>,
+}
+
+/// `namespace/name` of an object, as it says them.
+pub fn identity(object: &Value, argocd: &Namespace) -> String {
+    read::key(object, argocd.as_str())
 }
 
 impl Options {
     fn selects_all(&self) -> bool {
-        self.projects.is_empty()
+        self.projects.is_empty() && self.listed.is_none()
     }
 
-    /// Whether an Application becomes a node.
+    /// Whether an Application becomes a node. One that does not is still read: it may manage one that does.
     fn selects(&self, json: &Value) -> bool {
-        self.selects_all() || self.projects.contains(read::project(json))
+        let in_project = self.projects.is_empty() || self.projects.contains(read::project(json));
+        in_project && self.listed.as_ref().is_none_or(|listed| listed.contains(&identity(json, &self.argocd)))
     }
 }
 

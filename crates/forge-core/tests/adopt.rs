@@ -37,7 +37,7 @@ fn golden() -> Found {
 }
 
 fn options() -> Options {
-    Options { environment: None, argocd: "argocd".parse().unwrap(), projects: Default::default() }
+    Options { environment: None, argocd: "argocd".parse().unwrap(), projects: Default::default(), listed: None }
 }
 
 fn adopted(found: &Found) -> Adopted {
@@ -211,6 +211,23 @@ fn a_selection_has_the_hazards_of_its_applications_and_of_what_manages_them() {
     assert_eq!(about("tenants"), tenants.map(|name| format!("Application {name}")));
     let shop = ["Application argocd/shop-demo", "Application argocd/shop-us", "ApplicationSet argocd/shop"];
     assert_eq!(about("shop"), shop);
+}
+
+#[test]
+fn a_selection_by_identity_keeps_the_waves_of_a_parent_that_is_not_in_it() {
+    let listed = ["argocd/Not_A_Name", "argocd/cert-manager", "argocd/ingress", "argocd/legacy-proxy", "argocd/portal"];
+    let options = Options { listed: Some(listed.map(str::to_owned).into()), ..options() };
+    let adopted = adopt(&golden(), &options).unwrap();
+    assert_eq!((adopted.summary.applications, adopted.summary.left_out), (4, 28));
+    assert_eq!(awaited(&built(&adopted), "argocd/portal"), ["argocd/cert-manager", "argocd/ingress"]);
+    assert_eq!(of_kind(&adopted, Kind::WaveBetweenApplications).len(), 1);
+    assert_eq!(of_kind(&adopted, Kind::InvalidName).len(), 1);
+    // What is not selected is told where it touches what is, and only there.
+    let shared = ("Application argocd/legacy-proxy", "Deployment proxy and 1 more, also in argocd/legacy-cache");
+    assert_eq!(of_kind(&adopted, Kind::SharedResource), [shared]);
+    for kind in [Kind::WaveWithoutParent, Kind::AppOfApps, Kind::SetDeletes, Kind::RollingSync] {
+        assert!(of_kind(&adopted, kind).is_empty(), "{kind:?}");
+    }
 }
 
 #[test]
