@@ -3,14 +3,15 @@
 //!
 //! Pure: objects as JSON go in, texts come out, the same bytes whatever the order of the objects (INV-9). The input is
 //! other people's: nothing in it is trusted, a field that is missing or odd is a hazard at most. What comes out always
-//! lints, builds and has no cycle.
+//! builds and has no cycle, and it lints, except where no source is in Git: then a placeholder stands for the URL of
+//! the repository, which lint reports (FORGE-R007) and hazard `no-repository` tells.
 //!
 //! Where dependencies come from, the stronger first; a weaker one that would close a cycle is left out and listed:
 //! 1. the forest of app-of-apps and ApplicationSets with its sync waves and RollingSync steps ([`forest`]): people wrote it;
 //! 2. providers and users of custom resource definitions ([`definitions`]): seen in the cluster.
 //!
-//! Where Argo CD assesses the health of Applications, a parent waits for its children by that alone. It is no dependency
-//! in `graph.yaml`, but what contradicts it is left out like what closes a cycle: no run could end.
+//! Where Argo CD assesses the health of Applications, a parent waits for its children by that alone. It is no
+//! dependency in `graph.yaml`, but what contradicts it is left out like what closes a cycle: no run could end.
 
 mod acyclic;
 mod definitions;
@@ -174,8 +175,8 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     Ok(Adopted { environment, files, hazards, summary })
 }
 
-/// The ApplicationSets, with those that may not be read but are known by what they own. Under a selection only what owns
-/// a part of it is of interest.
+/// The ApplicationSets, with those that may not be read but are known by what they own. Under a selection only what
+/// owns a part of it is of interest.
 fn sets<'j>(
     found: &'j Found,
     applications: &[read::Application<'_>],

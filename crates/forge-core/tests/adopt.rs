@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
+use forge_core::code::Code;
 use forge_core::graph::Graph;
-use forge_core::validate::{Content, tree};
+use forge_core::validate::{Content, Report, tree};
 use forge_testkit::generate::Random;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -48,12 +49,18 @@ fn text<'a>(adopted: &'a Adopted, path: &str) -> &'a str {
     &adopted.files.iter().find(|file| file.path == path).unwrap().text
 }
 
-/// The graph of what was written, after lint has found nothing wrong with it.
-fn built(adopted: &Adopted) -> Graph {
+/// What lint says about what was written.
+fn linted(adopted: &Adopted) -> Report {
     let files: BTreeMap<String, Content> =
         adopted.files.iter().map(|file| (file.path.clone(), Content::Bytes(file.text.clone().into_bytes()))).collect();
-    let report = tree(&files);
-    let findings: Vec<_> = report.findings.iter().filter(|f| f.code != forge_core::code::Code::Placeholder).collect();
+    tree(&files)
+}
+
+/// The graph of what was written, after lint has found nothing wrong with it but a repository that nobody knows.
+fn built(adopted: &Adopted) -> Graph {
+    let report = linted(adopted);
+    let unknown = !of_kind(adopted, Kind::NoRepository).is_empty();
+    let findings: Vec<_> = report.findings.iter().filter(|f| !(unknown && f.code == Code::Placeholder)).collect();
     assert!(findings.is_empty(), "{findings:#?}\n{}", text(adopted, "graph.yaml"));
     let repository = report.repository.expect("a repository that can be used");
     let build = repository.environment_graph(&repository.environments[0]);
@@ -112,6 +119,18 @@ fn a_level_waits_for_all_below_the_level_before_it() {
     }
     assert!(!portal.contains(&"argocd/shop-dev".to_owned()));
     assert_eq!(awaited(&graph, "argocd/shop-us"), ["argocd/shop-dev", "argocd/shop-staging"]);
+}
+
+#[test]
+fn where_every_source_is_a_chart_lint_asks_for_the_repository_and_for_nothing_else() {
+    let source = json!({"repoURL": "https://charts.example.com", "chart": "proxy", "targetRevision": "1.2.3"});
+    let application =
+        json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": {"project": "p", "source": source}});
+    let adopted = adopted(&Found { applications: vec![application], ..Found::default() });
+    let codes: Vec<Code> = linted(&adopted).findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [Code::Placeholder]);
+    assert_eq!(of_kind(&adopted, Kind::NoRepository).len(), 1);
+    assert!(linted(&self::adopted(&golden())).findings.is_empty());
 }
 
 #[test]
