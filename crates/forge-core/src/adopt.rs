@@ -3,11 +3,15 @@
 //!
 //! Pure: objects as JSON go in, texts come out, the same bytes whatever the order of the objects (INV-9). The input is
 //! other people's: nothing in it is trusted, a field that is missing or odd is a hazard at most. What comes out always
-//! lints, builds and has no cycle.
+//! builds and has no cycle, and it lints, except where no source is in Git: then a placeholder stands for the URL of
+//! the repository, which lint reports (FORGE-R007) and hazard `no-repository` tells.
 //!
 //! Where dependencies come from, the stronger first; a weaker one that would close a cycle is left out and listed:
 //! 1. the forest of app-of-apps and ApplicationSets with its sync waves and RollingSync steps ([`forest`]): people wrote it;
 //! 2. providers and users of custom resource definitions ([`definitions`]): seen in the cluster.
+//!
+//! Where Argo CD assesses the health of Applications, a parent waits for its children by that alone. It is no
+//! dependency in `graph.yaml`, but what contradicts it is left out like what closes a cycle: no run could end.
 
 mod acyclic;
 mod definitions;
@@ -26,7 +30,7 @@ use serde_json::Value;
 pub use hazard::{Hazard, Kind, Severity};
 
 use crate::format::{KINDS, schema};
-use crate::name::{ApplicationId, EnvironmentName, MAX_NAME, NameError, Namespace, NodeId};
+use crate::name::{ApplicationId, EnvironmentName, MAX_ENVIRONMENT, NameError, Namespace, NodeId};
 use crate::scaffold::File;
 use crate::url::without_credentials;
 
@@ -53,12 +57,31 @@ pub struct Found {
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The environment's name; chosen if absent.
+    /// The environment's name, of at most [`MAX_ENVIRONMENT`] characters; chosen if absent.
     pub environment: Option<EnvironmentName>,
     /// Argo CD's namespace.
     pub argocd: Namespace,
     /// Only Applications of these AppProjects; all if empty.
     pub projects: BTreeSet<String>,
+    /// Only Applications with these identities, see [`identity`]; all if absent.
+    pub listed: Option<BTreeSet<String>>,
+}
+
+/// `namespace/name` of an object, as it says them.
+pub fn identity(object: &Value, argocd: &Namespace) -> String {
+    read::key(object, argocd.as_str())
+}
+
+impl Options {
+    fn selects_all(&self) -> bool {
+        self.projects.is_empty() && self.listed.is_none()
+    }
+
+    /// Whether an Application becomes a node. One that does not is still read: it may manage one that does.
+    fn selects(&self, json: &Value) -> bool {
+        let in_project = self.projects.is_empty() || self.projects.contains(read::project(json));
+        in_project && self.listed.as_ref().is_none_or(|listed| listed.contains(&identity(json, &self.argocd)))
+    }
 }
 
 /// How much was found and written.
@@ -97,56 +120,22 @@ pub struct Adopted {
 /// Turns what was found into a repository.
 ///
 /// # Errors
-/// When the environment cannot be named, which no input does.
+/// When the environment's name is too long. None that is chosen is.
 pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
-    static NOTHING: Value = Value::Null;
     let argocd = options.argocd.as_str();
     let mut hazards = Vec::new();
-    let applications = read::applications(&found.applications, argocd, &mut hazards);
-    let mut sets = read::sets(found.application_sets.as_deref().unwrap_or_default(), argocd, &mut hazards);
-    let application_sets = sets.len();
-    // ApplicationSets that may not be read are still known by what they own.
-    let listed: BTreeSet<ApplicationId> = sets.iter().map(|set| set.id.clone()).collect();
-    let owner = |app: &read::Application<'_>| format!("{}/{}", app.id.namespace, app.owner?).parse().ok();
-    let owners: BTreeSet<ApplicationId> = applications.iter().filter_map(owner).collect();
-    let unlisted = owners.difference(&listed).cloned();
-    sets.extend(unlisted.map(|id| read::Set { id, json: &NOTHING, wave: None, tracked_by: None }));
-
-    let selected: Vec<bool> =
-        applications.iter().map(|app| options.projects.is_empty() || options.projects.contains(app.project)).collect();
-    let is_selected = |index: usize| selected.get(index).copied().unwrap_or(false);
+    let applications = read::applications(&found.applications, argocd, |json| options.selects(json), &mut hazards);
+    let chosen: Vec<&read::Application<'_>> = applications.iter().filter(|app| app.selected).collect();
+    let sets = sets(found, &applications, options, &mut hazards);
     let assessed = inspect::assesses_applications(found.settings.as_ref(), &applications);
-    let seen = forest::Seen { applications: &applications, sets: &sets, selected: &selected, argocd, assessed };
-    let stacks = forest::order(&seen, &mut hazards).stacks;
+    let seen = forest::Seen { applications: &applications, sets: &sets, argocd, assessed };
+    let order = forest::order(&seen, &mut hazards);
+    let (kept, dropped) = uses(found, &applications, &order, argocd, &mut hazards);
 
-    let uses = definitions::uses(&applications, found.definitions.as_deref(), argocd, &mut hazards);
-    let (uses, outside): (Vec<_>, Vec<_>) =
-        uses.into_iter().filter(|each| is_selected(each.user)).partition(|each| is_selected(each.provider));
-    let id = |index: usize| applications.get(index).map(|app| &app.id);
-    let names = |each: &definitions::Use| Some((id(each.user)?, id(each.provider)?));
-    let nodes: BTreeMap<NodeId, usize> = applications
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| is_selected(*i))
-        .map(|(i, app)| (NodeId::from(&app.id), i))
-        .collect();
-    let (kept, dropped) = acyclic::split(&stacks, &nodes, uses);
-    for (kind, list) in [(Kind::OutsideSelection, &outside), (Kind::OrderConflict, &dropped)] {
-        for each in list {
-            if let Some((user, provider)) = names(each) {
-                let detail = format!("uses {} of {provider}", each.definition);
-                hazards.push(Hazard::new(kind, &format!("Application {user}"), detail));
-            }
-        }
-    }
-
-    let chosen: Vec<&read::Application<'_>> =
-        applications.iter().enumerate().filter(|(i, _)| is_selected(*i)).map(|(_, app)| app).collect();
     let repository = repository(&chosen);
     for app in &chosen {
         inspect::application(app, repository.as_ref().map(|(url, _)| url.as_str()), argocd, &mut hazards);
     }
-    sets.iter().for_each(|set| inspect::set(set, &mut hazards));
     inspect::shared(&applications, &mut hazards);
     let mut by_project: BTreeMap<&str, usize> = BTreeMap::new();
     chosen.iter().for_each(|app| *by_project.entry(app.project).or_default() += 1);
@@ -160,21 +149,21 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     hazards.dedup();
 
     let environment = match &options.environment {
-        Some(given) => given.clone(),
+        Some(given) => fitting(given)?,
         None => environment(&by_project)?,
     };
     let summary = Summary {
         applications: chosen.len(),
         left_out: found.applications.len().saturating_sub(chosen.len()),
-        application_sets,
-        stacks: stacks.len(),
-        stack_dependencies: stacks.iter().map(|stack| stack.depends_on.len()).sum(),
+        application_sets: sets.iter().filter(|set| set.json.is_object()).count(),
+        stacks: order.stacks.len(),
+        stack_dependencies: order.stacks.iter().map(|stack| stack.depends_on.len()).sum(),
         definition_dependencies: kept.len(),
         dropped: dropped.len(),
     };
     let mut files = vec![
         write::installation(&environment, repository.as_ref(), &cluster, &options.argocd),
-        write::graph(&stacks, &applications, &kept),
+        write::graph(&order.stacks, &applications, &kept),
         write::report(&environment, &options.argocd, &summary, &hazards),
     ];
     for kind in KINDS {
@@ -186,14 +175,69 @@ pub fn adopt(found: &Found, options: &Options) -> Result<Adopted, NameError> {
     Ok(Adopted { environment, files, hazards, summary })
 }
 
+/// The ApplicationSets, with those that may not be read but are known by what they own. Under a selection only what
+/// owns a part of it is of interest.
+fn sets<'j>(
+    found: &'j Found,
+    applications: &[read::Application<'_>],
+    options: &Options,
+    hazards: &mut Vec<Hazard>,
+) -> Vec<read::Set<'j>> {
+    static NOTHING: Value = Value::Null;
+    let argocd = options.argocd.as_str();
+    let chosen = applications.iter().filter(|app| app.selected);
+    let owning: BTreeSet<String> = chosen.filter_map(read::Application::set).collect();
+    let concerns = |json: &Value| options.selects_all() || owning.contains(&read::key(json, argocd));
+    let mut sets = read::sets(found.application_sets.as_deref().unwrap_or_default(), argocd, concerns, hazards);
+    sets.iter().filter(|set| concerns(set.json)).for_each(|set| inspect::set(set, hazards));
+    let listed: BTreeSet<ApplicationId> = sets.iter().map(|set| set.id.clone()).collect();
+    let owners: BTreeSet<ApplicationId> = applications.iter().filter_map(|app| app.set()?.parse().ok()).collect();
+    let unlisted = owners.difference(&listed).cloned();
+    sets.extend(unlisted.map(|id| read::Set { id, json: &NOTHING, wave: None, tracked_by: None }));
+    sets
+}
+
+/// What selected Applications use of each other's definitions: what is written, and what would close a cycle.
+fn uses(
+    found: &Found,
+    applications: &[read::Application<'_>],
+    order: &forest::Order,
+    argocd: &str,
+    hazards: &mut Vec<Hazard>,
+) -> (Vec<definitions::Use>, Vec<definitions::Use>) {
+    let uses = definitions::uses(applications, found.definitions.as_deref(), argocd, hazards);
+    let is_selected = |index: usize| applications.get(index).is_some_and(|app| app.selected);
+    let (uses, outside): (Vec<_>, Vec<_>) = uses.into_iter().partition(|each| is_selected(each.provider));
+    let nodes = applications.iter().enumerate().filter(|(_, app)| app.selected);
+    let nodes: BTreeMap<NodeId, usize> = nodes.map(|(i, app)| (NodeId::from(&app.id), i)).collect();
+    let (kept, dropped) = acyclic::split(order, &nodes, uses);
+    for (kind, list) in [(Kind::OutsideSelection, &outside), (Kind::OrderConflict, &dropped)] {
+        for each in list {
+            if let (Some(user), Some(provider)) = (applications.get(each.user), applications.get(each.provider)) {
+                let detail = format!("uses {} of {}", each.definition, provider.id);
+                hazards.push(Hazard::new(kind, &user.about(), detail));
+            }
+        }
+    }
+    (kept, dropped)
+}
+
+/// The name, if the Workflows of its runs can be named after it.
+fn fitting(name: &EnvironmentName) -> Result<EnvironmentName, NameError> {
+    match name.as_str().len() {
+        length if length > MAX_ENVIRONMENT => {
+            Err(NameError::TooLong { name: name.to_string(), length, max: MAX_ENVIRONMENT })
+        }
+        _ => Ok(name.clone()),
+    }
+}
+
 /// The environment is named after the AppProject that most Applications are in, because that is the one that carries its
 /// window; `production`, the careful choice, where that is everybody's or its name cannot be used.
 fn environment(by_project: &BTreeMap<&str, usize>) -> Result<EnvironmentName, NameError> {
     const RESERVED: [&str; 3] = [inspect::DEFAULT_PROJECT, crate::graph::SYSTEM_STACK, "forge-components"];
-    // The longest name that follows from it is a run's Workflow.
-    const MOST: usize = MAX_NAME - "forge--0123456789".len();
     let most = by_project.iter().max_by(|(a, m), (b, n)| m.cmp(n).then_with(|| b.cmp(a)));
-    let name = most.map(|(name, _)| *name).filter(|name| !RESERVED.contains(name) && name.len() <= MOST);
+    let name = most.map(|(name, _)| *name).filter(|name| !RESERVED.contains(name) && name.len() <= MAX_ENVIRONMENT);
     name.and_then(|name| name.parse().ok()).map_or_else(|| "production".parse(), Ok)
 }
 

@@ -14,6 +14,11 @@ use serde::{Deserialize, Serialize};
 /// Longest name Kubernetes accepts for a label value and a namespace, and so for every name we derive.
 pub const MAX_NAME: usize = 63;
 
+/// Longest name of an environment. The longest name that follows from it, also a label value, is that of a Workflow:
+/// `forge-<environment>-<10 digits of the plan>-<number of the run>`, and `-r<number>` where it was submitted again.
+/// There is room for 99,999 runs and for 99 submissions of each.
+pub const MAX_ENVIRONMENT: usize = MAX_NAME - "forge--0123456789-99999-r99".len();
+
 /// Why a text is not a valid identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -362,6 +367,12 @@ mod tests {
         for bad in ["", "A", "-a", "a-", "a.b", "a/b", "ä", "a\u{0}b", &"x".repeat(64)] {
             assert!(bad.parse::<RepoName>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_last_workflow_of_the_longest_environment_still_fits_a_label() {
+        let run = format!("{}-0123456789-99999", "e".repeat(MAX_ENVIRONMENT)).parse().unwrap();
+        assert_eq!(crate::render::workflow_name(&run, 99).len(), MAX_NAME);
     }
 
     #[test]

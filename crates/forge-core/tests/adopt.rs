@@ -8,12 +8,13 @@
     reason = "the crate is pure; its tests read golden files, and panic where one is wrong"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use forge_core::adopt::{Adopted, Found, Kind, Options, adopt};
+use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
+use forge_core::code::Code;
 use forge_core::graph::Graph;
-use forge_core::validate::{Content, tree};
+use forge_core::validate::{Content, Report, tree};
 use forge_testkit::generate::Random;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn golden() -> Found {
 }
 
 fn options() -> Options {
-    Options { environment: None, argocd: "argocd".parse().unwrap(), projects: Default::default() }
+    Options { environment: None, argocd: "argocd".parse().unwrap(), projects: Default::default(), listed: None }
 }
 
 fn adopted(found: &Found) -> Adopted {
@@ -48,12 +49,18 @@ fn text<'a>(adopted: &'a Adopted, path: &str) -> &'a str {
     &adopted.files.iter().find(|file| file.path == path).unwrap().text
 }
 
-/// The graph of what was written, after lint has found nothing wrong with it.
-fn built(adopted: &Adopted) -> Graph {
+/// What lint says about what was written.
+fn linted(adopted: &Adopted) -> Report {
     let files: BTreeMap<String, Content> =
         adopted.files.iter().map(|file| (file.path.clone(), Content::Bytes(file.text.clone().into_bytes()))).collect();
-    let report = tree(&files);
-    let findings: Vec<_> = report.findings.iter().filter(|f| f.code != forge_core::code::Code::Placeholder).collect();
+    tree(&files)
+}
+
+/// The graph of what was written, after lint has found nothing wrong with it but a repository that nobody knows.
+fn built(adopted: &Adopted) -> Graph {
+    let report = linted(adopted);
+    let unknown = !of_kind(adopted, Kind::NoRepository).is_empty();
+    let findings: Vec<_> = report.findings.iter().filter(|f| !(unknown && f.code == Code::Placeholder)).collect();
     assert!(findings.is_empty(), "{findings:#?}\n{}", text(adopted, "graph.yaml"));
     let repository = report.repository.expect("a repository that can be used");
     let build = repository.environment_graph(&repository.environments[0]);
@@ -115,6 +122,18 @@ fn a_level_waits_for_all_below_the_level_before_it() {
 }
 
 #[test]
+fn where_every_source_is_a_chart_lint_asks_for_the_repository_and_for_nothing_else() {
+    let source = json!({"repoURL": "https://charts.example.com", "chart": "proxy", "targetRevision": "1.2.3"});
+    let application =
+        json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": {"project": "p", "source": source}});
+    let adopted = adopted(&Found { applications: vec![application], ..Found::default() });
+    let codes: Vec<Code> = linted(&adopted).findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [Code::Placeholder]);
+    assert_eq!(of_kind(&adopted, Kind::NoRepository).len(), 1);
+    assert!(linted(&self::adopted(&golden())).findings.is_empty());
+}
+
+#[test]
 fn waves_win_over_definitions_and_what_was_dropped_is_named() {
     let adopted = adopted(&golden());
     let dropped = of_kind(&adopted, Kind::OrderConflict);
@@ -123,6 +142,15 @@ fn waves_win_over_definitions_and_what_was_dropped_is_named() {
             .contains(&("Application argocd/policies", "uses postgresqls.acid.zalan.do of argocd/postgres-operator"))
     );
     assert_eq!(dropped.len(), adopted.summary.dropped);
+}
+
+#[test]
+fn what_the_gate_never_proves_is_blocking_and_hooks_alone_are_not() {
+    let adopted = adopted(&golden());
+    assert_eq!(of_kind(&adopted, Kind::EmptyApplication), [("Application team-a/ledger", "no resources")]);
+    assert_eq!(of_kind(&adopted, Kind::OnlyHooks), [("Application argocd/migrations", "only hooks")]);
+    assert_eq!(Kind::EmptyApplication.severity(), Severity::Blocking);
+    assert_eq!(Kind::OnlyHooks.severity(), Severity::Caution);
 }
 
 #[test]
@@ -148,6 +176,39 @@ fn a_parent_whose_health_includes_its_children_is_not_waited_for() {
 }
 
 #[test]
+fn a_child_does_not_wait_for_the_definitions_of_a_parent_whose_health_waits_for_it() {
+    let application = |name: &str, resources: Value| {
+        json!({"metadata": {"name": name, "namespace": "argocd"}, "spec": {"project": "p"},
+            "status": {"resources": resources}})
+    };
+    let child =
+        |name: &str| json!({"group": "argoproj.io", "kind": "Application", "namespace": "argocd", "name": name});
+    let definition =
+        json!({"group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition", "name": "widgets.example.com"});
+    let widget = json!({"group": "example.com", "kind": "Widget", "namespace": "n", "name": "w"});
+    let mut found = Found {
+        applications: vec![
+            application("root", json!([definition, child("apps")])),
+            application("apps", json!([child("web")])),
+            application("web", json!([widget])),
+            application("other", json!([widget])),
+        ],
+        ..Found::default()
+    };
+    let before = adopted(&found);
+    assert_eq!(awaited(&built(&before), "argocd/web"), ["argocd/apps", "argocd/root"]);
+    assert!(of_kind(&before, Kind::OrderConflict).is_empty());
+    found.settings =
+        Some(json!({"data": {"resource.customizations.health.argoproj.io_Application": "hs = {} return hs"}}));
+    let adopted = adopted(&found);
+    let graph = built(&adopted);
+    assert!(awaited(&graph, "argocd/web").is_empty());
+    assert_eq!(awaited(&graph, "argocd/other"), ["argocd/root"]);
+    let dropped = [("Application argocd/web", "uses widgets.example.com of argocd/root")];
+    assert_eq!(of_kind(&adopted, Kind::OrderConflict), dropped);
+}
+
+#[test]
 fn a_selection_keeps_the_order_that_leads_through_what_is_left_out() {
     let options = Options { projects: ["tenants".to_owned()].into(), ..options() };
     let adopted = adopt(&golden(), &options).unwrap();
@@ -155,6 +216,54 @@ fn a_selection_keeps_the_order_that_leads_through_what_is_left_out() {
     assert_eq!((adopted.summary.applications, adopted.summary.left_out), (3, 29));
     assert_eq!(of_kind(&adopted, Kind::OutsideSelection).len(), 3);
     built(&adopted);
+}
+
+#[test]
+fn a_selection_has_the_hazards_of_its_applications_and_of_what_manages_them() {
+    let about = |project: &str| -> Vec<String> {
+        let options = Options { projects: [project.to_owned()].into(), ..options() };
+        let hazards = adopt(&golden(), &options).unwrap().hazards;
+        let about: BTreeSet<String> = hazards.into_iter().map(|hazard| hazard.about).collect();
+        about.into_iter().collect()
+    };
+    let tenants = ["argocd/root", "argocd/tenant-a", "argocd/tenant-b", "argocd/tenant-c"];
+    assert_eq!(about("tenants"), tenants.map(|name| format!("Application {name}")));
+    let shop = ["Application argocd/shop-demo", "Application argocd/shop-us", "ApplicationSet argocd/shop"];
+    assert_eq!(about("shop"), shop);
+}
+
+#[test]
+fn a_selection_by_identity_keeps_the_waves_of_a_parent_that_is_not_in_it() {
+    let listed = ["argocd/Not_A_Name", "argocd/cert-manager", "argocd/ingress", "argocd/legacy-proxy", "argocd/portal"];
+    let options = Options { listed: Some(listed.map(str::to_owned).into()), ..options() };
+    let adopted = adopt(&golden(), &options).unwrap();
+    assert_eq!((adopted.summary.applications, adopted.summary.left_out), (4, 28));
+    assert_eq!(awaited(&built(&adopted), "argocd/portal"), ["argocd/cert-manager", "argocd/ingress"]);
+    assert_eq!(of_kind(&adopted, Kind::WaveBetweenApplications).len(), 1);
+    assert_eq!(of_kind(&adopted, Kind::InvalidName).len(), 1);
+    // What is not selected is told where it touches what is, and only there.
+    let shared = ("Application argocd/legacy-proxy", "Deployment proxy and 1 more, also in argocd/legacy-cache");
+    assert_eq!(of_kind(&adopted, Kind::SharedResource), [shared]);
+    for kind in [Kind::WaveWithoutParent, Kind::AppOfApps, Kind::SetDeletes, Kind::RollingSync] {
+        assert!(of_kind(&adopted, kind).is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_environment_is_named_so_that_the_workflows_of_its_runs_can_be() {
+    let named = |project: &str| {
+        let application = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": {"project": project}});
+        let adopted = adopted(&Found { applications: vec![application], ..Found::default() });
+        built(&adopted);
+        adopted.environment.to_string()
+    };
+    let (longest, longer) = ("p".repeat(36), "p".repeat(37));
+    assert_eq!(named(&longest), longest);
+    assert_eq!(named(&longer), "production");
+    let wanted = |name: &str| Options { environment: Some(name.parse().unwrap()), ..options() };
+    built(&adopt(&golden(), &wanted(&longest)).unwrap());
+    let error = adopt(&golden(), &wanted(&longer)).unwrap_err().to_string();
+    assert_eq!(error, format!("`{longer}` has 37 characters; at most 36 are allowed"));
 }
 
 #[test]
@@ -245,6 +354,74 @@ fn random(seed: u64, size: usize) -> Found {
     Found { application_sets: Some(sets), applications, settings, ..Found::default() }
 }
 
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// The manager of every Application and ApplicationSet of a random platform, by name, as the guide tells it.
+fn managers(found: &Found) -> BTreeMap<String, String> {
+    let mut applications: Vec<&Value> = found.applications.iter().collect();
+    applications.sort_by_key(|app| name(app).to_owned());
+    let mut managers = BTreeMap::new();
+    // The weaker first, and of those that list the same the first last: what comes later counts.
+    for app in applications.iter().rev() {
+        for resource in app["status"]["resources"].as_array().unwrap() {
+            let listed = resource["name"].as_str().unwrap();
+            if resource["group"] == "argoproj.io" && listed != name(app) {
+                managers.insert(listed.to_owned(), name(app).to_owned());
+            }
+        }
+    }
+    for app in applications {
+        let tracked = app["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"].as_str();
+        if let Some((manager, _)) = tracked.and_then(|id| id.split_once(':'))
+            && manager != name(app)
+        {
+            managers.insert(name(app).to_owned(), manager.to_owned());
+        }
+        if let Some(set) = app["metadata"]["ownerReferences"][0]["name"].as_str() {
+            managers.insert(name(app).to_owned(), set.to_owned());
+        }
+    }
+    managers
+}
+
+/// The names of those in an AppProject and of all that manages them, near or far.
+fn concerned(found: &Found, project: &str) -> BTreeSet<String> {
+    let managers = managers(found);
+    let mut concerned = BTreeSet::new();
+    for app in found.applications.iter().filter(|app| app["spec"]["project"] == project) {
+        let mut next = Some(name(app).to_owned());
+        while let Some(name) = next.filter(|name| concerned.insert(name.clone())) {
+            next = managers.get(&name).cloned();
+        }
+    }
+    concerned
+}
+
+/// Those that could never become Healthy, if everybody waits for its predecessors and for all that it manages.
+fn stuck(graph: &Graph, managers: &BTreeMap<String, String>) -> Vec<String> {
+    let own = |node| graph.node(node).id.as_str().trim_start_matches("argocd/").to_owned();
+    let mut awaited: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (child, manager) in managers {
+        awaited.entry(manager.clone()).or_default().push(child.clone());
+    }
+    for node in graph.indexes() {
+        awaited.entry(own(node)).or_default().extend(graph.predecessors(node).into_iter().map(own));
+    }
+    loop {
+        let is_open = |names: &Vec<String>| names.iter().any(|name| awaited.contains_key(name));
+        let done: Vec<String> =
+            awaited.iter().filter(|(_, names)| !is_open(names)).map(|(name, _)| name.clone()).collect();
+        if done.is_empty() {
+            return awaited.into_keys().collect();
+        }
+        for name in done {
+            awaited.remove(&name);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(200)))]
 
@@ -254,9 +431,27 @@ proptest! {
         let first = adopted(&found);
         prop_assert_eq!(built(&first).nodes().len(), size);
         found.applications.reverse();
-        prop_assert_eq!(adopted(&found), first);
+        let again = adopted(&found);
+        prop_assert_eq!(&again, &first);
         let options = Options { projects: ["P1".to_owned()].into(), ..options() };
-        built(&adopt(&found, &options).unwrap());
+        let selected = adopt(&found, &options).unwrap();
+        let concerned = concerned(&found, "P1");
+        for hazard in &selected.hazards {
+            if let Some((_, name)) = hazard.about.split_once("argocd/") {
+                prop_assert!(concerned.contains(name), "{:?}", hazard);
+            }
+        }
+        let graphs = [built(&first), built(&selected)];
+        // Assessed by Argo CD, a parent is Healthy only after its children, selected or not.
+        if found.settings.is_some() {
+            let circles = of_kind(&first, Kind::Circle);
+            let mut managers = managers(&found);
+            managers.retain(|child, _| !circles.iter().any(|(about, _)| about.ends_with(&format!("/{child}"))));
+            for graph in graphs {
+                let stuck = stuck(&graph, &managers);
+                prop_assert!(stuck.is_empty(), "{:?} wait for each other", stuck);
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::generate::Random;
-use crate::twin::{File, TwinNode, deployment, kwok_deployment};
+use crate::twin::{File, TwinNode, deployment};
 
 /// How a workload behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,24 +81,10 @@ impl RandomNode {
         deployment(&self.name, image, self.ready_after, extra)
     }
 
-    /// Its workload on a simulated node, where nothing flaps by itself: what would flap is well.
-    pub fn kwok_manifest(&self, image: &str) -> File {
-        kwok_deployment(&self.name, image, self.ready_after, self.behaviour == Behaviour::Fails)
-    }
-
     /// As a node of a twin, with a workload on the real node.
     pub fn twin(&self, image: &str) -> TwinNode {
-        self.twin_of(self.manifest(image))
-    }
-
-    /// As a node of a twin, with a workload on a simulated node.
-    pub fn kwok_twin(&self, image: &str) -> TwinNode {
-        self.twin_of(self.kwok_manifest(image))
-    }
-
-    fn twin_of(&self, manifest: File) -> TwinNode {
         let depends_on: Vec<&str> = self.depends_on.iter().map(String::as_str).collect();
-        TwinNode::new(&self.name, &depends_on, vec![manifest])
+        TwinNode::new(&self.name, &depends_on, vec![self.manifest(image)])
     }
 }
 

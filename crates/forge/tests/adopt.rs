@@ -82,8 +82,10 @@ fn answer(uri: &str, input: &Value, refused: &[&str], absent: &[&str]) -> (&'sta
         "customresourcedefinitions" => "definitions",
         _ => return missing,
     };
+    let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector=")?.split_once("%3D"));
+    let fits = |item: &&Value| selector.is_none_or(|(key, value)| item["metadata"]["labels"][key] == value);
+    let all: Vec<&Value> = input[name].as_array().unwrap().iter().filter(fits).collect();
     // Two pages, so that a client that reads one only is found out.
-    let all = input[name].as_array().unwrap();
     let middle = all.len() / 2;
     let (items, rest) = if query.contains("continue=next") { (&all[middle..], "") } else { (&all[..middle], "next") };
     ("200 OK", json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": rest}, "items": items}))
@@ -180,6 +182,28 @@ fn a_cluster_without_argo_cd_or_without_rights_is_no_empty_platform() {
     }
     let server = serve(home.path(), &[], &[]);
     let output = adopt(home.path(), &server, &["--project", "nobody"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("no Application fits the selection"));
+}
+
+#[test]
+fn a_selector_chooses_nodes_and_what_it_leaves_out_is_still_seen() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(home.path(), &[], &[]);
+    let output = adopt(home.path(), &server, &["--selector", "tenant=a", "--output", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["summary"]["applications"], &answer["summary"]["leftOut"]), (&json!(1), &json!(31)));
+    let of_kind = |kind: &str| -> Vec<&str> {
+        let hazards = answer["hazards"].as_array().unwrap().iter().filter(|hazard| hazard["kind"] == kind);
+        hazards.map(|hazard| hazard["about"].as_str().unwrap()).collect()
+    };
+    assert_eq!(of_kind("outside-selection"), ["Application argocd/tenant-a"]);
+    assert_eq!(of_kind("wave-between-applications"), ["Application argocd/root"]);
+    assert!(of_kind("wave-without-parent").is_empty());
+    assert!(forge(&home.path().join("platform"), &["lint"]).status.success());
+    let server = serve(home.path(), &[], &[]);
+    let output = adopt(home.path(), &server, &["--dry-run", "--selector", "tenant=nobody"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("no Application fits the selection"));
 }

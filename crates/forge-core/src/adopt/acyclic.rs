@@ -1,17 +1,18 @@
-//! Leaves out what would close a cycle: the stacks and their order stand, dependencies between single Applications give way.
+//! Leaves out what would close a cycle: the stacks, their order and the health of parents stand, dependencies between
+//! single Applications give way.
 
 use std::collections::BTreeMap;
 
 use super::definitions::Use;
-use super::forest::Stack;
+use super::forest::Order;
 use crate::format::Reference;
 use crate::lookup::Lookup;
 use crate::name::{NodeId, StackName};
 
 /// Splits the uses into those that can be written beside the stacks and those that would make a cycle. One after the other
 /// in their order, so the same come out of the same input.
-pub(super) fn split(stacks: &[Stack], nodes: &BTreeMap<NodeId, usize>, uses: Vec<Use>) -> (Vec<Use>, Vec<Use>) {
-    let mut waits = Waits::new(stacks, nodes);
+pub(super) fn split(order: &Order, nodes: &BTreeMap<NodeId, usize>, uses: Vec<Use>) -> (Vec<Use>, Vec<Use>) {
+    let mut waits = Waits::new(order, nodes);
     for each in &uses {
         waits.add(waits.node(each.user), waits.node(each.provider));
     }
@@ -25,7 +26,7 @@ pub(super) fn split(stacks: &[Stack], nodes: &BTreeMap<NodeId, usize>, uses: Vec
     if tried.is_empty() {
         return (kept, tried);
     }
-    let mut waits = Waits::new(stacks, nodes);
+    let mut waits = Waits::new(order, nodes);
     let mut dropped = Vec::new();
     for each in tried {
         let (user, provider) = (waits.node(each.user), waits.node(each.provider));
@@ -47,7 +48,7 @@ struct Waits {
 }
 
 impl Waits {
-    fn new(stacks: &[Stack], nodes: &BTreeMap<NodeId, usize>) -> Self {
+    fn new(Order { stacks, health }: &Order, nodes: &BTreeMap<NodeId, usize>) -> Self {
         let places: Lookup<&StackName, usize> = stacks.iter().enumerate().map(|(i, stack)| (&stack.name, i)).collect();
         let most = nodes.values().max().map_or(0, |most| most + 1);
         let mut waits = Self { stacks: stacks.len(), of: vec![Vec::new(); 2 * stacks.len() + most] };
@@ -68,6 +69,10 @@ impl Waits {
                 waits.add(node, begin);
                 waits.add(end, node);
             }
+        }
+        // A node is proven when it is Healthy, so a parent whose health includes its children waits for them.
+        for (parent, child) in health {
+            waits.add(waits.node(*parent), waits.node(*child));
         }
         waits
     }

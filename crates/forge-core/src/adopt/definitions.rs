@@ -29,7 +29,7 @@ struct Provided<'j> {
     provider: usize,
 }
 
-/// Every use, once per pair, sorted.
+/// Every use of a definition by a selected Application, whoever provides it, once per pair, sorted.
 pub(super) fn uses(
     applications: &[Application<'_>],
     listed: Option<&[Value]>,
@@ -40,7 +40,7 @@ pub(super) fn uses(
         listed.unwrap_or_default().iter().filter_map(|json| Some((text(json, "/metadata/name")?, json))).collect();
     let provided = provided(applications, &known, argocd);
     let mut found: BTreeMap<(usize, usize), &str> = BTreeMap::new();
-    for (user, application) in applications.iter().enumerate() {
+    for (user, application) in applications.iter().enumerate().filter(|(_, application)| application.selected) {
         let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
         for resource in &application.resources {
             let Some(of_group) = provided.get(&(application.cluster, resource.group)) else { continue };

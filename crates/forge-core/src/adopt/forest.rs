@@ -16,8 +16,6 @@ use crate::name::{ApplicationId, NodeId, StackName};
 pub(super) struct Seen<'a, 'j> {
     pub(super) applications: &'a [Application<'j>],
     pub(super) sets: &'a [Set<'j>],
-    /// By Application: it becomes a node.
-    pub(super) selected: &'a [bool],
     pub(super) argocd: &'a str,
     /// Argo CD assesses the health of Applications, so a parent is Healthy only after its children.
     pub(super) assessed: bool,
@@ -52,10 +50,13 @@ pub(super) struct Stack {
     pub(super) members: Vec<usize>,
 }
 
-/// The stacks and what they came from.
-#[derive(Debug, Default)]
+/// What the forest says about order.
+#[derive(Debug)]
 pub(super) struct Order {
     pub(super) stacks: Vec<Stack>,
+    /// Pairs of Applications of which the first is Healthy only after the second. No dependency, but one that
+    /// contradicts it would never be met.
+    pub(super) health: Vec<(usize, usize)>,
 }
 
 #[derive(Default)]
@@ -71,16 +72,25 @@ struct Forest<'s, 'a, 'j> {
     levels: BTreeMap<Place, BTreeMap<Option<i64>, Level>>,
     /// Places whose children come before them in this list.
     upwards: Vec<Place>,
+    /// What is selected, and what manages something selected, near or far: of anything else no hazard is told.
+    concerned: BTreeSet<Place>,
 }
 
 /// Reads the forest and puts the selected Applications into stacks.
 pub(super) fn order(seen: &Seen<'_, '_>, hazards: &mut Vec<Hazard>) -> Order {
-    let mut forest = Forest { seen, parents: BTreeMap::new(), levels: BTreeMap::new(), upwards: Vec::new() };
+    let mut forest = Forest {
+        seen,
+        parents: BTreeMap::new(),
+        levels: BTreeMap::new(),
+        upwards: Vec::new(),
+        concerned: BTreeSet::new(),
+    };
     forest.find_parents(hazards);
+    forest.find_concerned();
     forest.cut_circles(hazards);
     forest.find_levels();
     forest.tell(hazards);
-    forest.stacks()
+    Order { stacks: forest.stacks(), health: forest.health() }
 }
 
 impl Forest<'_, '_, '_> {
@@ -132,18 +142,18 @@ impl Forest<'_, '_, '_> {
             let place = Place::Application(index);
             let owner = application.owner.and_then(|name| sets.get(&(application.id.namespace.as_str(), name)));
             if let Some(set) = owner.copied() {
-                let steps = steps.entry(set).or_insert_with(|| match seen.sets.get(set) {
-                    Some(set) => Steps::of(set, hazards),
-                    None => Steps::default(),
-                });
-                let step = steps.level(application, hazards);
+                let steps = steps.entry(set).or_insert_with(|| seen.sets.get(set).map(Steps::of).unwrap_or_default());
+                let step = steps.level(application);
+                if application.selected {
+                    steps.tell(application, step, hazards);
+                }
                 self.parents.insert(place, (Place::Set(set), step));
                 continue;
             }
             if let Some(parent) = parent_of(place, tracked(application.tracked_by), &listed) {
                 let wave = application.wave.unwrap_or_else(|| listed_wave(place, parent, &listed));
                 self.parents.insert(place, (Place::Application(parent), Some(wave)));
-            } else if let Some(wave) = application.wave.filter(|wave| *wave != 0) {
+            } else if let Some(wave) = application.wave.filter(|wave| application.selected && *wave != 0) {
                 hazards.push(Hazard::new(Kind::WaveWithoutParent, &application.about(), format!("sync wave {wave}")));
             }
         }
@@ -152,6 +162,16 @@ impl Forest<'_, '_, '_> {
             if let Some(parent) = parent_of(place, tracked(set.tracked_by), &listed) {
                 let wave = set.wave.unwrap_or_else(|| listed_wave(place, parent, &listed));
                 self.parents.insert(place, (Place::Application(parent), Some(wave)));
+            }
+        }
+    }
+
+    fn find_concerned(&mut self) {
+        for index in 0..self.seen.applications.len() {
+            let mut next = Some(Place::Application(index)).filter(|_| self.is_selected(index));
+            // Where another one came by before, the way up is known.
+            while let Some(place) = next.filter(|place| self.concerned.insert(*place)) {
+                next = self.parents.get(&place).map(|(parent, _)| *parent);
             }
         }
     }
@@ -187,7 +207,9 @@ impl Forest<'_, '_, '_> {
                 names.join(", ")
             };
             for place in &circle {
-                hazards.push(Hazard::new(Kind::Circle, &self.about(*place), format!("in a circle of {text}")));
+                if self.concerned.contains(place) {
+                    hazards.push(Hazard::new(Kind::Circle, &self.about(*place), format!("in a circle of {text}")));
+                }
                 self.parents.remove(place);
             }
         }
@@ -220,7 +242,8 @@ impl Forest<'_, '_, '_> {
     /// What people should know about parents.
     fn tell(&self, hazards: &mut Vec<Hazard>) {
         for (place, levels) in &self.levels {
-            if !matches!(place, Place::Application(_)) {
+            let Place::Application(index) = place else { continue };
+            if !self.concerned.contains(place) {
                 continue;
             }
             let children: usize = levels.values().map(|level| level.applications.len() + level.sets.len()).sum();
@@ -231,7 +254,8 @@ impl Forest<'_, '_, '_> {
                 let detail = format!("{children} children in the waves {}", waves.join(", "));
                 hazards.push(Hazard::new(Kind::WaveBetweenApplications, &about, detail));
             }
-            if applications > 0 {
+            // Nothing waits for a parent that is no node.
+            if applications > 0 && self.is_selected(*index) {
                 let kind = if self.seen.assessed { Kind::ParentHealth } else { Kind::AppOfApps };
                 hazards.push(Hazard::new(kind, &about, format!("parent of {applications} Applications")));
             }
@@ -249,10 +273,10 @@ impl Forest<'_, '_, '_> {
     }
 
     fn is_selected(&self, index: usize) -> bool {
-        self.seen.selected.get(index).copied().unwrap_or(false)
+        self.seen.applications.get(index).is_some_and(|application| application.selected)
     }
 
-    fn stacks(&self) -> Order {
+    fn stacks(&self) -> Vec<Stack> {
         let mut members: BTreeMap<Group, Vec<usize>> = BTreeMap::new();
         for index in 0..self.seen.applications.len() {
             if self.is_selected(index) {
@@ -295,7 +319,28 @@ impl Forest<'_, '_, '_> {
             let members = members.remove(group).unwrap_or_default();
             stacks.push(Stack { name: name.clone(), comment: self.comment(group), depends_on, members });
         }
-        Order { stacks }
+        stacks
+    }
+
+    /// Where Argo CD assesses the health of Applications: every node below the next node above it.
+    fn health(&self) -> Vec<(usize, usize)> {
+        if !self.seen.assessed {
+            return Vec::new();
+        }
+        let mut nearest: BTreeMap<Place, usize> = BTreeMap::new();
+        // Parents before children: what is no node passes on the node above it.
+        for place in self.upwards.iter().rev() {
+            let node = match place {
+                Place::Application(index) if self.is_selected(*index) => Some(*index),
+                _ => self.parents.get(place).and_then(|(parent, _)| nearest.get(parent)).copied(),
+            };
+            nearest.extend(node.map(|node| (*place, node)));
+        }
+        let pair = |(child, (parent, _)): (&Place, &(Place, Option<i64>))| match child {
+            Place::Application(index) if self.is_selected(*index) => Some((*nearest.get(parent)?, *index)),
+            _ => None,
+        };
+        self.parents.iter().filter_map(pair).collect()
     }
 
     /// For every place and level what to wait for so that the level and all below it is done, and the junctions for that.
@@ -439,11 +484,13 @@ fn listed_wave(child: Place, parent: usize, listed: &BTreeMap<Place, BTreeMap<us
 struct Steps {
     about: String,
     steps: Vec<Vec<(String, bool, BTreeSet<String>)>>,
+    /// What people should know about them, until it is told.
+    untold: Vec<Hazard>,
 }
 
 impl Steps {
-    fn of(set: &Set<'_>, hazards: &mut Vec<Hazard>) -> Self {
-        let none = Self { about: set.about(), steps: Vec::new() };
+    fn of(set: &Set<'_>) -> Self {
+        let mut none = Self { about: set.about(), ..Self::default() };
         if text(set.json, "/spec/strategy/type") != Some("RollingSync") {
             return none;
         }
@@ -451,8 +498,7 @@ impl Steps {
         if written.is_empty() {
             return none;
         }
-        let detail = format!("{} steps", written.len());
-        hazards.push(Hazard::new(Kind::RollingSync, &set.about(), detail));
+        none.untold.push(Hazard::new(Kind::RollingSync, &none.about, format!("{} steps", written.len())));
         let mut steps = Vec::new();
         for (number, step) in written.iter().enumerate() {
             let mut expressions = Vec::new();
@@ -463,7 +509,7 @@ impl Steps {
                     other => {
                         let other = other.unwrap_or("nothing");
                         let detail = format!("step {} has operator `{other}`; only In and NotIn are known", number + 1);
-                        hazards.push(Hazard::new(Kind::RollingSyncUnclear, &set.about(), detail));
+                        none.untold.push(Hazard::new(Kind::RollingSyncUnclear, &none.about, detail));
                         return none;
                     }
                 };
@@ -472,11 +518,11 @@ impl Steps {
             }
             steps.push(expressions);
         }
-        Self { about: set.about(), steps }
+        Self { steps, ..none }
     }
 
     /// The step of an Application, from 1. Without steps all are on one level.
-    fn level(&self, application: &Application<'_>, hazards: &mut Vec<Hazard>) -> Option<i64> {
+    fn level(&self, application: &Application<'_>) -> Option<i64> {
         if self.steps.is_empty() {
             return Some(1);
         }
@@ -485,11 +531,16 @@ impl Steps {
             Some(value) => values.contains(*value) == *wants,
             None => !wants,
         };
-        let step = self.steps.iter().position(|step| step.iter().all(holds));
-        if step.is_none() {
+        let step = self.steps.iter().position(|step| step.iter().all(holds))?;
+        i64::try_from(step + 1).ok()
+    }
+
+    /// What people should know about an Application on this level, and once about the steps.
+    fn tell(&mut self, application: &Application<'_>, level: Option<i64>, hazards: &mut Vec<Hazard>) {
+        hazards.append(&mut self.untold);
+        if level.is_none() {
             let detail = format!("no step of {} selects it", self.about);
             hazards.push(Hazard::new(Kind::RollingSyncUnclear, &application.about(), detail));
         }
-        step.and_then(|step| i64::try_from(step + 1).ok())
     }
 }

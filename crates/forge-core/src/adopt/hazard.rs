@@ -98,9 +98,12 @@ kinds! {
     Circle "managed-in-a-circle" Blocking "Applications that manage each other"
         "Each would have to be first. None of them waits for another in graph.yaml."
         "Decide which one is the parent and write the dependency by hand.";
+    EmptyApplication "empty-application" Blocking "an Application without resources"
+        "Forge proves no Application that manages nothing, because nothing would show that it is there: its node fails at once and blocks all that waits for it. Its path or its selectors may be wrong."
+        "Check its source, or remove the node.";
     OrderConflict "order-conflict" Caution "dependencies that contradict each other"
-        "Written together they would be a cycle. Sync waves and steps are what people wrote, so they were kept; the dependencies on CRDs that are listed here were left out."
-        "Decide which order is right: change the wave, or split the Application that both provides and uses CRDs.";
+        "Written together they would be a cycle. Sync waves, steps and an app-of-apps whose health includes its children were kept; the dependencies on CRDs that are listed here were left out."
+        "Decide which order is right: change the wave, split the Application that both provides and uses CRDs, or move CRDs out of the app-of-apps of those who use them.";
     ParentHealth "parent-health" Caution "an app-of-apps whose health includes its children"
         "Argo CD assesses the health of Applications here, so the parent is Healthy only after its children: they cannot wait for it, and the edges between them were not written."
         "Keep it so, or take the parent out of the graph and let Argo CD sync it.";
@@ -167,9 +170,9 @@ kinds! {
     OperationRunning "operation-running" Caution "an operation in flight"
         "A run waits for a foreign operation and then terminates it; one that is retried automatically may last for hours."
         "Let it end, or terminate it, before the first run.";
-    EmptyApplication "empty-application" Caution "an Application without resources"
-        "It is proven at once and says nothing; what waits for it waits for nothing. Its path or its selectors may be wrong."
-        "Check its source, or remove the node.";
+    OnlyHooks "only-hooks" Caution "an Application of hooks only"
+        "Hooks are no part of the proof and never OutOfSync: it is proven as it is, often without a sync that would run them, and what waits for it waits for nothing."
+        "Make what the hooks do resources of an Application, or remove the node.";
     NotReconciled "not-reconciled" Caution "an Application without a status"
         "Argo CD has not looked at it, so its resources, hooks and CRDs are not known and dependencies may be missing."
         "Check that an Argo CD is responsible for it, then adopt again.";

@@ -113,8 +113,10 @@ fn state(app: &Application<'_>, tell: &mut impl FnMut(Kind, &str)) {
         let more = if pruned.len() > 1 { format!(" and {} more", pruned.len() - 1) } else { String::new() };
         tell(Kind::WouldPrune, &format!("{} {}{more}", first.0, first.1));
     }
-    if app.resources.iter().all(|resource| resource.hook) {
-        tell(Kind::EmptyApplication, if app.resources.is_empty() { "no resources" } else { "only hooks" });
+    if app.resources.is_empty() {
+        tell(Kind::EmptyApplication, "no resources");
+    } else if app.resources.iter().all(|resource| resource.hook) {
+        tell(Kind::OnlyHooks, "only hooks");
     }
     match text(app.json, "/status/health/status") {
         Some("Healthy") => {}
@@ -239,7 +241,7 @@ pub(super) fn projects(listed: Option<&[Value]>, by_project: &BTreeMap<&str, usi
     }
 }
 
-/// Resources that more than one Application manages.
+/// Resources that more than one Application manages, at least one of them selected.
 pub(super) fn shared(applications: &[Application<'_>], hazards: &mut Vec<Hazard>) {
     let mut first: Lookup<(&str, &str, &str, &str, &str), usize> = Lookup::new();
     // By pair of Applications: how many resources, and one of them.
@@ -257,10 +259,12 @@ pub(super) fn shared(applications: &[Application<'_>], hazards: &mut Vec<Hazard>
         }
     }
     for ((one, other), (count, (kind, name))) in pairs {
-        if let (Some(one), Some(other)) = (applications.get(one), applications.get(other)) {
+        let (Some(one), Some(other)) = (applications.get(one), applications.get(other)) else { continue };
+        let (about, also) = if one.selected { (one, other) } else { (other, one) };
+        if about.selected {
             let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            let detail = format!("{kind} {name}{more}, also in {}", other.id);
-            hazards.push(Hazard::new(Kind::SharedResource, &one.about(), detail));
+            let detail = format!("{kind} {name}{more}, also in {}", also.id);
+            hazards.push(Hazard::new(Kind::SharedResource, &about.about(), detail));
         }
     }
 }

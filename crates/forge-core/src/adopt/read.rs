@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::hazard::{Hazard, Kind};
-use crate::name::{ApplicationId, clip};
+use crate::name::{ApplicationId, NameError, clip};
 
 /// Where resources that nobody placed are.
 pub(super) const IN_CLUSTER: &str = "in-cluster";
@@ -40,6 +40,8 @@ pub(super) struct Source<'j> {
 pub(super) struct Application<'j> {
     pub(super) id: ApplicationId,
     pub(super) json: &'j Value,
+    /// It becomes a node.
+    pub(super) selected: bool,
     pub(super) project: &'j str,
     pub(super) labels: BTreeMap<&'j str, &'j str>,
     pub(super) wave: Option<i64>,
@@ -95,18 +97,32 @@ pub(super) fn annotation<'j>(json: &'j Value, key: &str) -> Option<&'j str> {
     json.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
-/// The identity of an object, or why it has none that can be used.
-fn identity(what: &str, json: &Value, argocd: &str, hazards: &mut Vec<Hazard>) -> Option<ApplicationId> {
-    let namespace = text(json, "/metadata/namespace").unwrap_or(argocd);
-    let name = text(json, "/metadata/name").unwrap_or_default();
-    match format!("{namespace}/{name}").parse() {
-        Ok(id) => Some(id),
-        Err(error) => {
-            let about = format!("{what} {}/{}", clip(namespace), clip(name));
-            hazards.push(Hazard::new(Kind::InvalidName, &about, error.to_string()));
-            None
-        }
+/// The AppProject of an Application.
+pub(super) fn project(json: &Value) -> &str {
+    text(json, "/spec/project").unwrap_or("default")
+}
+
+/// The namespace and the name that an object says it has.
+fn names<'j>(json: &'j Value, argocd: &'j str) -> (&'j str, &'j str) {
+    (text(json, "/metadata/namespace").unwrap_or(argocd), text(json, "/metadata/name").unwrap_or_default())
+}
+
+/// `namespace/name` as an object says them, whether they can be used or not.
+pub(super) fn key(json: &Value, argocd: &str) -> String {
+    let (namespace, name) = names(json, argocd);
+    format!("{namespace}/{name}")
+}
+
+/// The identity of an object, or what to say about one that has none that can be used.
+fn identity(what: &str, json: &Value, argocd: &str) -> Result<ApplicationId, Hazard> {
+    if !json.is_object() {
+        return Err(Hazard::new(Kind::InvalidName, what, "an item of the list is not an object"));
     }
+    key(json, argocd).parse().map_err(|error: NameError| {
+        let (namespace, name) = names(json, argocd);
+        let about = format!("{what} {}/{}", clip(namespace), clip(name));
+        Hazard::new(Kind::InvalidName, &about, error.to_string())
+    })
 }
 
 /// What an object says about who manages it. Copied along with a template, a tracking id names another object and says
@@ -133,37 +149,50 @@ fn wave(json: &Value) -> Option<i64> {
     annotation(json, WAVE)?.trim().parse().ok()
 }
 
-/// Reads objects, sorted by identity, each once.
+/// Reads objects, sorted by identity, each once. What is wrong with an object is told where it is of interest.
 fn all<'j, T>(
     what: &str,
     items: &'j [Value],
     argocd: &str,
+    concerns: impl Fn(&Value) -> bool,
     hazards: &mut Vec<Hazard>,
     make: impl Fn(&'j Value, ApplicationId) -> T,
 ) -> Vec<T> {
     let mut found: BTreeMap<ApplicationId, &'j Value> = BTreeMap::new();
     for json in items {
-        if !json.is_object() {
-            hazards.push(Hazard::new(Kind::InvalidName, what, "an item of the list is not an object"));
-        } else if let Some(id) = identity(what, json, argocd, hazards) {
-            // Kubernetes lists nothing twice; where a file does, the choice must not depend on its order (INV-9).
-            let kept = found.entry(id).or_insert(json);
-            if *kept != json {
-                *kept = std::cmp::min_by_key(json, *kept, ToString::to_string);
+        match identity(what, json, argocd) {
+            Ok(id) => {
+                // Kubernetes lists nothing twice; where a file does, the choice must not depend on its order (INV-9).
+                let kept = found.entry(id).or_insert(json);
+                if *kept != json {
+                    *kept = std::cmp::min_by_key(json, *kept, ToString::to_string);
+                }
             }
+            Err(hazard) if concerns(json) => hazards.push(hazard),
+            Err(_) => {}
         }
     }
     found.into_iter().map(|(id, json)| make(json, id)).collect()
 }
 
-/// The Applications.
-pub(super) fn applications<'j>(items: &'j [Value], argocd: &str, hazards: &mut Vec<Hazard>) -> Vec<Application<'j>> {
-    all("Application", items, argocd, hazards, application)
+/// The Applications, of which some are selected.
+pub(super) fn applications<'j>(
+    items: &'j [Value],
+    argocd: &str,
+    selects: impl Fn(&Value) -> bool,
+    hazards: &mut Vec<Hazard>,
+) -> Vec<Application<'j>> {
+    all("Application", items, argocd, &selects, hazards, |json, id| application(json, id, selects(json)))
 }
 
-/// The ApplicationSets.
-pub(super) fn sets<'j>(items: &'j [Value], argocd: &str, hazards: &mut Vec<Hazard>) -> Vec<Set<'j>> {
-    all("ApplicationSet", items, argocd, hazards, |json, id| Set {
+/// The ApplicationSets, of which some are of interest.
+pub(super) fn sets<'j>(
+    items: &'j [Value],
+    argocd: &str,
+    concerns: impl Fn(&Value) -> bool,
+    hazards: &mut Vec<Hazard>,
+) -> Vec<Set<'j>> {
+    all("ApplicationSet", items, argocd, concerns, hazards, |json, id| Set {
         wave: wave(json),
         tracked_by: tracked(json, &id, "ApplicationSet"),
         id,
@@ -171,7 +200,7 @@ pub(super) fn sets<'j>(items: &'j [Value], argocd: &str, hazards: &mut Vec<Hazar
     })
 }
 
-fn application(json: &Value, id: ApplicationId) -> Application<'_> {
+fn application(json: &Value, id: ApplicationId, selected: bool) -> Application<'_> {
     let several = list(json, "/spec/sources");
     let sources: Vec<Source<'_>> = if several.is_empty() {
         let dry = json.pointer("/spec/sourceHydrator/drySource");
@@ -185,7 +214,8 @@ fn application(json: &Value, id: ApplicationId) -> Application<'_> {
         tracked_by: tracked(json, &id, "Application"),
         id,
         json,
-        project: text(json, "/spec/project").unwrap_or("default"),
+        selected,
+        project: project(json),
         labels: table(json, "/metadata/labels"),
         wave: wave(json),
         sources,
@@ -233,6 +263,11 @@ impl Application<'_> {
     /// How messages name it.
     pub(super) fn about(&self) -> String {
         format!("Application {}", self.id)
+    }
+
+    /// `namespace/name` of its ApplicationSet.
+    pub(super) fn set(&self) -> Option<String> {
+        self.owner.map(|name| format!("{}/{name}", self.id.namespace))
     }
 
     /// Automated sync is on.

@@ -10,7 +10,7 @@ use crate::finding::{Finding, Place};
 use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
 use crate::graph::{Graph, SYSTEM_STACK};
 use crate::lookup::Lookup;
-use crate::name::{MAX_NAME, ProjectId, ProjectName, RepoName};
+use crate::name::{MAX_ENVIRONMENT, MAX_NAME, ProjectId, ProjectName, RepoName};
 use crate::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
 use crate::scaffold::PLACEHOLDER;
 use crate::yaml::Position;
@@ -193,10 +193,10 @@ impl Check<'_> {
                 let message = format!("environments `{other}` and `{name}` share the folder `{}`", environment.path);
                 self.at(Code::DuplicateEnvironment, at, message, "give one of them another `path`");
             }
-            // The longest name that follows from it is a run's Workflow: `forge-<environment>-<10 digits of the plan>`.
-            const MOST: usize = MAX_NAME - "forge--0123456789".len();
-            if name.len() > MOST {
-                let message = format!("environment `{name}` has {} characters; at most {MOST} are allowed", name.len());
+            if name.len() > MAX_ENVIRONMENT {
+                let length = name.len();
+                let message =
+                    format!("environment `{name}` has {length} characters; at most {MAX_ENVIRONMENT} are allowed");
                 self.at(Code::NameTooLong, at, message, "shorten the environment's name");
             }
             let key = (environment.cluster.as_str(), environment.namespace_prefix.as_str());

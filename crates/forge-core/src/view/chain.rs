@@ -84,7 +84,7 @@ pub fn why(
             phase: Some(view.phase),
             detail,
             resource: own.or(worst).map(|text| shown(&text)),
-            since: view.since.or_else(|| entry.and_then(|entry| entry.started)),
+            since: view.since,
             // What is between is only the way; the first and the last are what is asked about.
             live: live.filter(|_| step == 0 || next.is_none()).cloned(),
         });

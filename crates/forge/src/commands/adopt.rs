@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
+use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt, identity};
 use forge_core::code::Code;
-use forge_core::name::{EnvironmentName, Namespace};
+use forge_core::name::{EnvironmentName, MAX_ENVIRONMENT, Namespace};
 use forge_core::scaffold::File;
 use serde_json::{Value, json};
 
@@ -65,15 +65,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         // Before anything is asked of a cluster: the answer would be thrown away.
         is_free(&folder, &[])?;
     }
-    let environment: Option<EnvironmentName> = match arguments.environment.as_deref() {
-        None | Some("") => None,
-        Some(name) => Some(name.parse().map_err(|error| Failure::new(Code::BadArgument, error))?),
-    };
-    let (found, context) = block_on(find(arguments))??;
+    let environment = environment(arguments.environment.as_deref())?;
+    let Read { found, listed, context } = block_on(find(arguments))??;
     let options = Options {
         environment,
         argocd: arguments.argocd_namespace.clone(),
         projects: arguments.project.iter().cloned().collect(),
+        listed,
     };
     let adopted = adopt(&found, &options).map_err(|error| Failure::new(Code::BadArgument, error))?;
     if adopted.summary.applications == 0 {
@@ -102,6 +100,21 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         adopted.environment
     ));
     Ok(Exit::Done)
+}
+
+/// The environment's name, where one is given.
+fn environment(given: Option<&str>) -> Result<Option<EnvironmentName>, Failure> {
+    let Some(given) = given.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let name: EnvironmentName = given.parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
+    let length = name.as_str().len();
+    if length > MAX_ENVIRONMENT {
+        let message = format!(
+            "--environment `{name}` has {length} characters; at most {MAX_ENVIRONMENT} are allowed, because the \
+             Workflows of its runs are named after it"
+        );
+        return Err(Failure::new(Code::BadArgument, message).hint("shorten it, or leave it out and a name is chosen"));
+    }
+    Ok(Some(name))
 }
 
 /// Refuses a folder that holds something else: half of one repository and half of another would be neither.
@@ -138,13 +151,27 @@ fn is_free(folder: &Path, files: &[File]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What was read.
+struct Read {
+    found: Found,
+    /// The identities of the Applications that fit --selector.
+    listed: Option<BTreeSet<String>>,
+    context: String,
+}
+
 /// Everything that may be read. Only Applications must be.
-async fn find(arguments: &Arguments) -> Result<(Found, String), Failure> {
+async fn find(arguments: &Arguments) -> Result<Read, Failure> {
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let argocd = arguments.argocd_namespace.as_str();
-    let (applications, one_namespace) = everywhere(&cluster, argocd, "applications", &arguments.selector)
-        .await
-        .map_err(|error| no_applications(error, &cluster.context))?;
+    let (all, one_namespace) = applications(&cluster, argocd, "").await?;
+    let listed = match arguments.selector.as_str() {
+        "" => None,
+        // Listed again, because those that do not fit may manage those that do, or define what they use.
+        selector => {
+            let (fitting, _) = applications(&cluster, argocd, selector).await?;
+            Some(fitting.iter().map(|object| identity(object, &arguments.argocd_namespace)).collect())
+        }
+    };
     let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     let settings = path::object(&path::config_maps(argocd), "argocd-cm");
     let (sets, projects, definitions, settings) = tokio::join!(
@@ -154,7 +181,7 @@ async fn find(arguments: &Arguments) -> Result<(Found, String), Failure> {
         cluster.get(&settings),
     );
     let found = Found {
-        applications,
+        applications: all,
         application_sets: permitted(sets)?.map(|(sets, _)| sets),
         projects: permitted(projects)?,
         definitions: permitted(definitions)?,
@@ -162,7 +189,13 @@ async fn find(arguments: &Arguments) -> Result<(Found, String), Failure> {
         settings: permitted(settings)?.map(|settings| settings.unwrap_or_else(|| json!({}))),
         one_namespace,
     };
-    Ok((found, cluster.context))
+    Ok(Read { found, listed, context: cluster.context })
+}
+
+/// The Applications that fit a selector; true where only Argo CD's namespace may be read.
+async fn applications(cluster: &Cluster, argocd: &str, selector: &str) -> Result<(Vec<Value>, bool), Failure> {
+    let answer = everywhere(cluster, argocd, "applications", selector).await;
+    answer.map_err(|error| no_applications(error, &cluster.context))
 }
 
 async fn cluster_list(cluster: &Cluster, collection: String) -> Result<Vec<Value>, ClusterError> {
