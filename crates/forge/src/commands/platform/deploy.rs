@@ -219,8 +219,11 @@ async fn conducted(
 
 async fn followed(place: &Place, run: &RunPlan, output: &mut Output<'_>) -> Result<Option<Record>, Failure> {
     let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
-    let before = records::latest(&place.cluster, &place.places.workflows, &run.environment).await.ok().flatten();
-    let mut live = Live::new(output.live).like(run, before.as_ref().map(|stored| &stored.record));
+    // Without the times of earlier runs there is a run to follow all the same.
+    let kept = records::all(&place.cluster, &place.places.workflows, &run.environment).await.unwrap_or_default();
+    let earlier: Vec<&Record> =
+        kept.runs.iter().filter(|stored| stored.plan.run != run.run).map(|stored| &stored.record).collect();
+    let mut live = Live::new(output.live).like(run, &earlier);
     let output = std::cell::RefCell::new(output);
     let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
     follow::follow(place, run, &who, show, |text| output.borrow_mut().say(text)).await
