@@ -308,7 +308,7 @@ fn history_lists_runs_and_names_those_that_cannot_be_used() {
     answers.insert(CONFIG_MAPS.to_owned(), maps);
     let (code, out, err) = forge(answers.clone(), false, &["history"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("partial         1/3 -1 -1  -        platform"), "{out}");
+    assert!(out.contains("partial    1/3 -1 -1  -        platform"), "{out}");
     assert_eq!(err, "\nnote: the record of run `dev-0` cannot be used: its plan is of run `dev-1`\n");
     let (_, out, _) = forge(answers, false, &["history", "--output", "json"]);
     let history: Value = serde_json::from_str(&out).unwrap();
