@@ -61,7 +61,7 @@ pub(crate) async fn conduct(
         return Ok(ended.verdict);
     }
     let now = Timestamp::now();
-    let header = header.unwrap_or_else(|| new_header(&plan, now));
+    let header = header.unwrap_or_else(|| Header::new(&plan, now));
     let mut conductor = Conductor {
         place,
         argocd,
@@ -95,25 +95,6 @@ pub(crate) async fn conduct(
             conductor.end(Verdict::Failed, Some(failure.message.clone())).await?;
             Err(failure)
         }
-    }
-}
-
-fn new_header(plan: &RunPlan, now: Timestamp) -> Header {
-    Header {
-        run: plan.run.clone(),
-        environment: plan.environment.clone(),
-        scope: plan.scope.clone(),
-        plan: plan.plan.clone(),
-        commit: plan.commit.clone(),
-        runner: plan.runner,
-        nodes: plan.len(),
-        started: now,
-        deadline: plan.deadline(now),
-        workflow: None,
-        resubmitted: 0,
-        agents_replaced: 0,
-        not_held: Default::default(),
-        ended: None,
     }
 }
 
