@@ -26,7 +26,8 @@ pub use looked::LookedAt;
 pub use picture::graph;
 pub use report::{Component, FailedNode, RunReport, SlowNode, Statistics};
 pub use status::{
-    Holder, Installed, Lead, LeadFacts, PlatformPhase, Standing, StatusNode, Stranger, Window, health, lead, standing,
+    Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
+    listed, standing,
 };
 pub use table::{Running, Table, predicted};
 
