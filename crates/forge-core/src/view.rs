@@ -8,6 +8,7 @@ mod advice;
 mod application;
 mod chain;
 mod event;
+mod looked;
 mod picture;
 mod report;
 #[cfg(test)]
@@ -21,10 +22,12 @@ pub use advice::{Spot, advice, advice_waiting};
 pub use application::{ApplicationFacts, UnwellResource};
 pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
+pub use looked::LookedAt;
 pub use picture::graph;
 pub use report::{Component, FailedNode, RunReport, SlowNode, Statistics};
 pub use status::{
-    Holder, Installed, Lead, LeadFacts, PlatformPhase, Standing, StatusNode, Stranger, Window, health, lead, standing,
+    Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
+    listed, standing,
 };
 pub use table::{Running, Table, predicted};
 

@@ -36,17 +36,7 @@ pub(crate) struct Frame {
 impl Frame {
     fn text(&self, rows: usize, width: usize, output: &Output<'_>) -> String {
         let running = self.running.len();
-        let mut text = format!(
-            "{}  {}   {} proven, {running} running, {} waiting",
-            output.paint(Paint::Strong, &self.clock),
-            self.of,
-            output.paint(Paint::Good, &self.proven.to_string()),
-            self.waiting
-        );
-        if self.failed + self.blocked > 0 {
-            let failed = output.paint(Paint::Bad, &self.failed.to_string());
-            let _ = write!(text, ", {failed} failed, {} blocked", self.blocked);
-        }
+        let mut text = cut(&self.head(), width, output);
         text.push('\n');
         let bar_width = width.saturating_sub(2).min(80);
         let filled = bar_width * self.proven / self.nodes.max(1);
@@ -61,6 +51,38 @@ impl Frame {
         }
         text
     }
+
+    /// The first line, in parts with their paint.
+    fn head(&self) -> Vec<(Option<Paint>, String)> {
+        let mut head = vec![
+            (Some(Paint::Strong), self.clock.clone()),
+            (None, format!("  {}   ", self.of)),
+            (Some(Paint::Good), self.proven.to_string()),
+            (None, format!(" proven, {} running, {} waiting", self.running.len(), self.waiting)),
+        ];
+        if self.failed + self.blocked > 0 {
+            head.push((None, ", ".to_owned()));
+            head.push((Some(Paint::Bad), self.failed.to_string()));
+            head.push((None, format!(" failed, {} blocked", self.blocked)));
+        }
+        head
+    }
+}
+
+/// A line of parts that ends where the terminal does: one that wraps is two, and one of them is never erased. Cut
+/// before it is painted, because paint has no width.
+fn cut(parts: &[(Option<Paint>, String)], width: usize, output: &Output<'_>) -> String {
+    let mut left = width;
+    let mut line = String::new();
+    for (paint, part) in parts {
+        let part: String = part.chars().take(left).collect();
+        left -= part.chars().count();
+        match paint {
+            Some(paint) if !part.is_empty() => line.push_str(&output.paint(*paint, &part)),
+            _ => line.push_str(&part),
+        }
+    }
+    line
 }
 
 /// The part of a terminal that is drawn again and again.
@@ -98,9 +120,9 @@ impl Live {
         Self { in_place, screen: Screen::default(), told: BTreeSet::new(), predicted: None }
     }
 
-    /// With the times of an earlier run to go by.
-    pub(crate) fn like(mut self, plan: &RunPlan, earlier: Option<&Record>) -> Self {
-        self.predicted = earlier.and_then(|earlier| predicted(plan, earlier));
+    /// With the times of earlier runs to go by, the newest first.
+    pub(crate) fn like(mut self, plan: &RunPlan, earlier: &[&Record]) -> Self {
+        self.predicted = predicted(plan, earlier);
         self
     }
 
@@ -191,6 +213,30 @@ mod tests {
         live.update(&plan, &record, now, &mut Output::new(&mut out, &mut err, true));
         assert!(out.is_empty());
         String::from_utf8(err).unwrap()
+    }
+
+    #[test]
+    fn no_line_of_the_table_is_wider_than_the_terminal() {
+        let running = |n: usize| (format!("shop/application-{n}"), "1m".to_owned(), "health is Progressing".repeat(5));
+        let frame = Frame {
+            clock: "00:01:30".to_owned(),
+            of: "of about 00:12:00".to_owned(),
+            nodes: 460,
+            proven: 400,
+            waiting: 31,
+            failed: 1,
+            blocked: 22,
+            running: (0..16).map(running).collect(),
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let output = Output::new(&mut out, &mut err, true);
+        for width in [100, 80, 40, 20] {
+            let text = frame.text(14, width, &output);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        }
+        let text = frame.text(14, 80, &output);
+        let head = "00:01:30  of about 00:12:00   400 proven, 16 running, 31 waiting, 1 failed, 22 b";
+        assert_eq!(text.lines().next(), Some(head));
     }
 
     #[test]

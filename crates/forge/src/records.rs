@@ -22,23 +22,6 @@ pub(crate) async fn all(
     Ok(stored(&cluster.list(&path::config_maps(namespace), &selector).await?))
 }
 
-/// The newest run of an environment; nothing where none is recorded.
-///
-/// # Errors
-/// When the ConfigMaps cannot be listed, or when the newest run cannot be used: an older one in its place would be old
-/// news.
-pub(crate) async fn latest(
-    cluster: &Cluster,
-    namespace: &str,
-    environment: &EnvironmentName,
-) -> Result<Option<StoredRun>, Failure> {
-    let found = all(cluster, namespace, environment).await?;
-    if let Some(broken) = found.newest_is_broken() {
-        return Err(unusable(broken));
-    }
-    Ok(found.runs.into_iter().next())
-}
-
 /// One of those that were found.
 ///
 /// # Errors

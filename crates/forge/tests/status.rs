@@ -74,52 +74,82 @@ fn config_map(name: &str, data: &Value) -> Value {
     })
 }
 
-/// A run in which `network` is proven, `db` failed and `api` is blocked by it.
-fn record() -> Value {
-    let node = |id: &str, before: &[usize]| {
-        json!({"id": id, "before": before, "node": {
-            "id": id, "application": id, "content": {"type": "revisions", "revisions": ["1"]},
-            "timeouts": {"sync": "5m", "health": "5m"},
-            "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-        }})
-    };
+fn task(id: &str, before: &[usize]) -> Value {
+    json!({"id": id, "before": before, "node": {
+        "id": id, "application": id, "content": {"type": "revisions", "revisions": ["1"]},
+        "timeouts": {"sync": "5m", "health": "5m"},
+        "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
+    }})
+}
+
+fn proven(node: &str) -> Value {
+    json!({
+        "type": "proven", "run": "dev-1", "node": node, "application": node, "attempt": 1,
+        "synced": true, "proof": "revision", "commit": null, "revisions": ["1"], "render": null, "workloads": {},
+        "images": {}, "notRunning": [], "sidecars": {}, "objects": [], "health": "Healthy",
+    })
+}
+
+/// The ConfigMaps of a run: its nodes one after the other, each with the last answer about it.
+fn run(scope: &str, verdict: &str, nodes: &[(&str, Value)]) -> Value {
     let common = |mut value: Value| {
         for (key, known) in
-            [("run", "dev-1"), ("environment", "dev"), ("scope", "platform"), ("plan", DIGEST), ("runner", "plugin")]
+            [("run", "dev-1"), ("environment", "dev"), ("scope", scope), ("plan", DIGEST), ("runner", "plugin")]
         {
             value[key] = json!(known);
         }
         value
     };
-    let plan = common(json!({
-        "timeout": "1h",
-        "tasks": [node("argocd/network", &[]), node("argocd/db", &[0]), node("argocd/api", &[1])],
-    }));
+    let before = |place: usize| place.checked_sub(1).into_iter().collect::<Vec<_>>();
+    let tasks: Vec<Value> = nodes.iter().enumerate().map(|(n, (node, _))| task(node, &before(n))).collect();
+    let plan = common(json!({"timeout": "1h", "tasks": tasks}));
     let header = common(json!({
-        "nodes": 3, "started": ago(300), "deadline": ago(-3300),
-        "ended": {"at": ago(100), "verdict": "partial"},
+        "nodes": nodes.len(), "started": ago(300), "deadline": ago(-3300),
+        "ended": {"at": ago(100), "verdict": verdict},
     }));
-    let receipt = json!({
-        "type": "proven", "run": "dev-1", "node": "argocd/network", "application": "argocd/network", "attempt": 1,
-        "synced": true, "proof": "revision", "commit": null, "revisions": ["1"], "render": null, "workloads": {},
-        "images": {}, "notRunning": [], "sidecars": {}, "objects": [], "health": "Healthy",
-    });
-    let entry = |node: &str, decision: Value| {
+    let entries = nodes.iter().map(|(node, decision)| {
         let entry = json!({"node": node, "decision": decision, "since": ago(120), "started": ago(290), "asked": []});
-        json!(entry.to_string())
-    };
-    let failed = json!({"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}});
-    let blocked = json!({"type": "failed", "class": "blocked", "why": {"type": "blocked", "by": "argocd/db"}});
+        (format!("{}.json", node.replace('/', "_")), json!(entry.to_string()))
+    });
     json!({"items": [
         config_map("forge-plan-dev-1-0", &json!({"plan.json": plan.to_string()})),
         config_map("forge-run-dev-1-0", &json!({"run.json": header.to_string()})),
-        config_map("forge-run-dev-1-1", &json!({
-            "argocd_network.json": entry("argocd/network", receipt),
-            "argocd_db.json": entry("argocd/db", failed),
-            "argocd_api.json": entry("argocd/api", blocked),
-        })),
+        config_map("forge-run-dev-1-1", &Value::Object(entries.collect())),
     ]})
 }
+
+/// A run in which `network` is proven, `db` failed and `api` is blocked by it.
+fn record() -> Value {
+    let failed = json!({"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}});
+    let blocked = json!({"type": "failed", "class": "blocked", "why": {"type": "blocked", "by": "argocd/db"}});
+    run(
+        "platform",
+        "partial",
+        &[("argocd/network", proven("argocd/network")), ("argocd/db", failed), ("argocd/api", blocked)],
+    )
+}
+
+/// A run of which another thing is known as a whole.
+fn headed(mut maps: Value, change: impl FnOnce(&mut Value)) -> Value {
+    let text = &mut maps["items"][1]["data"]["run.json"];
+    let mut header: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+    change(&mut header);
+    *text = json!(header.to_string());
+    maps
+}
+
+/// A cluster in which all is well, no window is left, and one run has proven these nodes.
+fn well(scope: &str, nodes: &[&str]) -> Answers {
+    let nodes: Vec<(&str, Value)> = nodes.iter().map(|node| (*node, proven(node))).collect();
+    let mut answers = cluster();
+    answers.insert(CONFIG_MAPS.to_owned(), run(scope, "done", &nodes));
+    answers.insert(PROJECT.to_owned(), json!({"spec": {}}));
+    let applications: Vec<Value> = ["network", "db", "api"].map(|name| application(name, "Healthy", 60)).into();
+    answers.insert(APPLICATIONS.to_owned(), json!({"items": applications}));
+    answers
+}
+
+const ALL: [&str; 3] = ["argocd/network", "argocd/db", "argocd/api"];
 
 fn application(name: &str, health: &str, compared: i64) -> Value {
     json!({
@@ -136,6 +166,8 @@ fn application(name: &str, health: &str, compared: i64) -> Value {
 
 const APPLICATIONS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/argo/configmaps";
+const PROJECT: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/argo/leases/forge-dev";
 
 fn cluster() -> Answers {
     let served = ["applications", "appprojects", "workflows", "clusterworkflowtemplates"];
@@ -144,10 +176,7 @@ fn cluster() -> Answers {
     BTreeMap::from([
         ("/apis/argoproj.io/v1alpha1".to_owned(), json!({"kind": "APIResourceList", "resources": served})),
         ("/apis/argoproj.io/v1alpha1/clusterworkflowtemplates/forge-node".to_owned(), json!({"kind": "x"})),
-        (
-            "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev".to_owned(),
-            json!({"spec": {"syncWindows": [window]}}),
-        ),
+        (PROJECT.to_owned(), json!({"spec": {"syncWindows": [window]}})),
         (CONFIG_MAPS.to_owned(), record()),
         (
             APPLICATIONS.to_owned(),
@@ -228,6 +257,7 @@ fn status_as_json_and_as_a_page_says_the_same() {
     let status: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &status["phase"], &status["health"]), (1, &json!("orchestration"), &json!("Failed")));
     assert_eq!(status["window"]["applications"], json!(["api", "db"]));
+    assert_eq!((&status["window"]["state"], &status["whole"]), (&json!("found"), &json!(true)));
     assert_eq!(status["nodes"][1]["live"]["unwell"][0]["resource"], json!("StatefulSet/db/main"));
     let (_, page, _) = forge(cluster(), true, &["status", "--output", "html"]);
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("class=\"node critical failed\" id=\"argocd/db\""));
@@ -259,13 +289,9 @@ fn without_a_record_the_graph_of_a_checkout_and_argo_cds_words_must_do() {
 #[test]
 fn what_may_not_be_read_is_said_and_does_without() {
     let mut answers = cluster();
-    for path in [
-        CONFIG_MAPS,
-        APPLICATIONS,
-        "/apis/argoproj.io/v1alpha1/clusterworkflowtemplates/forge-node",
-        "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev",
-        "/apis/coordination.k8s.io/v1/namespaces/argo/leases/forge-dev",
-    ] {
+    for path in
+        [CONFIG_MAPS, APPLICATIONS, "/apis/argoproj.io/v1alpha1/clusterworkflowtemplates/forge-node", PROJECT, LEASE]
+    {
         answers.insert(path.to_owned(), Value::Null);
     }
     for name in ["network", "db", "api"] {
@@ -274,9 +300,73 @@ fn what_may_not_be_read_is_said_and_does_without() {
     let (code, out, err) = forge(answers.clone(), true, &["status"]);
     assert_eq!(code, 0, "{out}{err}");
     assert_eq!(out.matches("\nnote: ").count(), 5, "{out}");
+    assert!(
+        out.contains("  phase      not known: the records of runs may not be read\n  authority  not known\n"),
+        "{out}"
+    );
+    assert!(out.contains("  window     not known: the AppProject may not be read\n"), "{out}");
+    assert!(out.contains("3 of 3 Synced and Healthy; whether a run has proven them is not known"), "{out}");
     let (code, _, err) = forge(answers, false, &["status"]);
     assert_eq!(code, 6, "{err}");
     assert!(err.starts_with("error[FORGE-D002]"), "{err}");
+}
+
+#[test]
+fn a_run_of_one_application_does_not_prove_the_platform() {
+    let scoped = well("app:argocd/network", &ALL[..1]);
+    let (code, out, err) = forge(scoped.clone(), true, &["status"]);
+    assert_eq!(code, 2, "{out}{err}");
+    assert!(out.contains("  phase      2 orchestration: not every node is proven\n"), "{out}");
+    assert!(out.contains("1 of 3 well: 2 waiting, 1 proven"), "{out}");
+    assert!(out.contains("argocd/api      waiting   Synced     Healthy"), "{out}");
+    assert!(out.contains("no run that is kept has this node"), "{out}");
+    let (code, out, err) = forge(scoped.clone(), false, &["status"]);
+    assert_eq!(code, 2, "{out}{err}");
+    assert!(out.contains("what is shown is proven, which need not be the whole platform"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100 || line.starts_with("note: ")), "{out}");
+    // Who asks for that run asks for its nodes.
+    let (code, out, err) = forge(scoped, true, &["status", "--run", "dev-1"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(!out.contains("argocd/api") && !out.contains("steady state"), "{out}");
+    let (code, out, err) = forge(well("platform", &ALL), true, &["status"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("  phase      3 steady state: every node is proven and there is no window\n"), "{out}");
+}
+
+#[test]
+fn from_what_may_not_be_read_neither_steady_state_nor_a_stale_run_follows() {
+    let mut answers = well("platform", &ALL);
+    answers.insert(PROJECT.to_owned(), Value::Null);
+    let (_, out, err) = forge(answers.clone(), true, &["status"]);
+    assert!(out.contains("  phase      not known: every node is proven; whether there is a window"), "{out}{err}");
+    assert!(out.contains("  window     not known") && !out.contains("steady state"), "{out}");
+    let (_, out, _) = forge(answers, true, &["status", "--output", "json"]);
+    let status: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&status["phase"], &status["window"]), (&json!("notKnown"), &json!({"state": "unknown"})));
+    let mut answers = well("platform", &ALL);
+    let unended = headed(answers[CONFIG_MAPS].clone(), |header| drop(header.as_object_mut().unwrap().remove("ended")));
+    answers.insert(CONFIG_MAPS.to_owned(), unended);
+    answers.insert(LEASE.to_owned(), Value::Null);
+    let (_, out, err) = forge(answers.clone(), true, &["status"]);
+    assert!(out.contains("run dev-1 has no end; who holds its Lease is not known"), "{out}{err}");
+    assert!(!out.contains("stale"), "{out}");
+    answers.remove(LEASE);
+    let (_, out, err) = forge(answers, true, &["status"]);
+    assert!(out.contains("nobody holds the Lease for it: stale"), "{out}{err}");
+}
+
+#[test]
+fn what_is_run_and_not_held_is_said() {
+    let mut answers = well("platform", &ALL);
+    let why = "AppProject `default` was not handed over";
+    let maps = headed(answers[CONFIG_MAPS].clone(), |header| {
+        header["notHeld"] = json!({"argocd/db": why, "argocd/api": why});
+    });
+    answers.insert(CONFIG_MAPS.to_owned(), maps);
+    let (code, out, err) = forge(answers, false, &["status"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let note = format!("\nnote: run but not held by a window: argocd/api, argocd/db: {why}\n");
+    assert!(out.contains(&note), "{out}");
 }
 
 #[test]
@@ -308,7 +398,7 @@ fn history_lists_runs_and_names_those_that_cannot_be_used() {
     answers.insert(CONFIG_MAPS.to_owned(), maps);
     let (code, out, err) = forge(answers.clone(), false, &["history"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("partial         1/3 -1 -1  -        platform"), "{out}");
+    assert!(out.contains("partial    1/3 -1 -1  -        platform"), "{out}");
     assert_eq!(err, "\nnote: the record of run `dev-0` cannot be used: its plan is of run `dev-1`\n");
     let (_, out, _) = forge(answers, false, &["history", "--output", "json"]);
     let history: Value = serde_json::from_str(&out).unwrap();

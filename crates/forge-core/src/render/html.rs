@@ -45,7 +45,7 @@ pub fn html(page: &Page<'_>) -> String {
         let live = node.live.as_ref();
         let word = |word: Option<&String>| escape(word.map_or("-", String::as_str));
         let stale = if node.stale && live.is_some() { " <em>stale</em>" } else { "" };
-        let since = node.since.map(|at| at.strftime("%FT%TZ").to_string()).unwrap_or_default();
+        let since = node.since().map(|at| at.strftime("%FT%TZ").to_string()).unwrap_or_default();
         let mut detail = escape(&node.detail);
         for more in live.into_iter().flat_map(|live| &live.conditions) {
             let _ = write!(detail, "<br>{}", escape(more));
@@ -176,6 +176,23 @@ mod tests {
         assert!(page.contains("class=\"node critical failed\" id=\"a/two\"><title>a/two: failed</title>"));
         assert!(page.contains("class=\"node syncing\"") && page.contains("<td class=\"p-blocked\">blocked</td>"));
         assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme:dark"));
+    }
+
+    #[test]
+    fn a_node_that_no_run_has_is_as_it_is_since_argo_cd_says_so() {
+        let live = ApplicationFacts { since: Some(sample::at(0)), ..ApplicationFacts::default() };
+        let node = StatusNode {
+            node: "a/one".parse().unwrap(),
+            application: "argocd/dev-a-one".parse().unwrap(),
+            phase: None,
+            detail: String::new(),
+            since: None,
+            run: None,
+            live: Some(live),
+            stale: false,
+        };
+        let page = html(&Page { title: "dev", lead: &[], nodes: &[node], graph: None, strangers: &[], notes: &[] });
+        assert!(page.contains("<td>2026-11-16T10:00:00Z</td>"), "{page}");
     }
 
     #[test]

@@ -6,12 +6,16 @@ use crate::render::escape;
 use crate::view::RunReport;
 
 /// Writes a report. A node that failed is a failure; one that never started or did not end is skipped, and says why.
+/// A run that did not end well although no node failed is an error of its own, because skipped cases alone are green.
 pub fn junit(report: &RunReport) -> String {
     let s = &report.statistics;
     let skipped = s.nodes.saturating_sub(s.proven + s.failed);
+    let errors = usize::from(report.failed_itself());
     let counts = format!(
-        "tests=\"{}\" failures=\"{}\" skipped=\"{skipped}\" time=\"{}\"",
-        s.nodes, s.failed, s.makespan_seconds
+        "tests=\"{}\" failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{}\"",
+        s.nodes + errors,
+        s.failed,
+        s.makespan_seconds
     );
     let name = escape(&format!("forge {} {}", report.environment, report.run));
     let mut xml = format!(
@@ -49,13 +53,29 @@ pub fn junit(report: &RunReport) -> String {
             }
         }
     }
+    own_words(report, &mut xml);
     xml.push_str("  </testsuite>\n</testsuites>\n");
     xml
+}
+
+/// What is said of the run and not of a node.
+fn own_words(report: &RunReport, xml: &mut String) {
+    if report.failed_itself() {
+        let message = escape(report.message.as_deref().unwrap_or(&report.summary));
+        let (environment, verdict) = (escape(&report.environment), escape(&report.verdict));
+        let (seconds, summary) = (report.statistics.makespan_seconds, escape(&report.summary));
+        let _ = writeln!(xml, "    <testcase classname=\"{environment}\" name=\"run\" time=\"{seconds}\">");
+        let _ = writeln!(xml, "      <error type=\"{verdict}\" message=\"{message}\">{summary}</error>");
+        xml.push_str("    </testcase>\n");
+    } else if let Some(message) = &report.message {
+        let _ = writeln!(xml, "    <system-out>{}</system-out>", escape(message));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::{Ended, Verdict};
     use crate::view::sample;
 
     #[test]
@@ -65,8 +85,8 @@ mod tests {
         assert_eq!(
             junit(&report),
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>
-<testsuites name=\"forge dev r-1\" tests=\"5\" failures=\"1\" skipped=\"3\" time=\"100\">
-  <testsuite name=\"forge dev r-1\" tests=\"5\" failures=\"1\" skipped=\"3\" time=\"100\" timestamp=\"2026-11-16T10:00:00Z\">
+<testsuites name=\"forge dev r-1\" tests=\"5\" failures=\"1\" errors=\"0\" skipped=\"3\" time=\"100\">
+  <testsuite name=\"forge dev r-1\" tests=\"5\" failures=\"1\" errors=\"0\" skipped=\"3\" time=\"100\" timestamp=\"2026-11-16T10:00:00Z\">
     <testcase classname=\"dev\" name=\"a/one\" time=\"12\"/>
     <testcase classname=\"dev\" name=\"a/two\" time=\"46\">
       <failure type=\"unhealthy\" message=\"health stayed Degraded\">health stayed Degraded&#10;next: see what is not well: `kubectl get pods` in its namespace and `argocd app get argocd/dev-a-two`; repair it, then deploy again: proven nodes pass without a sync</failure>
@@ -84,5 +104,47 @@ mod tests {
 </testsuites>
 "
         );
+    }
+
+    #[test]
+    fn a_run_that_ended_badly_without_a_failed_node_is_not_green() {
+        for (verdict, message) in [
+            (Verdict::Failed, Some("its Workflow was lost 30 times")),
+            (Verdict::TimedOut, Some("the run took too long")),
+            (Verdict::Cancelled, Some("cancelled by <eve>")),
+            (Verdict::Partial, None),
+        ] {
+            let mut run = sample::all_proven("r-1", 0);
+            run.record.entries.remove(&"b/one".parse().unwrap());
+            let message = message.map(str::to_owned);
+            run.record.header.ended = Some(Ended { at: sample::at(40), verdict, message: message.clone() });
+            let xml = junit(&RunReport::new(&run.plan, &run.record, sample::at(100)));
+            assert_eq!(xml.matches("tests=\"6\" failures=\"0\" errors=\"1\" skipped=\"1\"").count(), 2, "{xml}");
+            let why = message
+                .unwrap_or_else(|| "4 of 5 nodes proven (3 synced, 1 unchanged), 1 unfinished in 40s".to_owned());
+            let error = format!(
+                "    <testcase classname=\"dev\" name=\"run\" time=\"40\">\n      <error type=\"{}\" message=\"{}\">",
+                verdict.as_str(),
+                escape(&why)
+            );
+            assert!(xml.contains(&error), "{xml}");
+        }
+    }
+
+    #[test]
+    fn what_the_run_says_beside_a_failed_node_is_kept() {
+        let mut run = sample::stored("r-1", 0);
+        let message = Some("cancelled by bob".to_owned());
+        run.record.header.ended = Some(Ended { at: sample::at(40), verdict: Verdict::Cancelled, message });
+        let xml = junit(&RunReport::new(&run.plan, &run.record, sample::at(100)));
+        assert!(xml.contains("    <system-out>cancelled by bob</system-out>\n") && !xml.contains("<error"), "{xml}");
+    }
+
+    #[test]
+    fn a_run_that_goes_well_or_still_runs_has_no_error() {
+        for run in [sample::all_proven("r-1", 0), sample::stored("r-1", 0)] {
+            let xml = junit(&RunReport::new(&run.plan, &run.record, sample::at(100)));
+            assert!(xml.contains("tests=\"5\"") && !xml.contains("<error"), "{xml}");
+        }
     }
 }

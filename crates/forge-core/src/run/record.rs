@@ -57,6 +57,29 @@ pub struct Header {
     pub ended: Option<Ended>,
 }
 
+impl Header {
+    /// The header of a run that begins now.
+    pub fn new(plan: &RunPlan, now: Timestamp) -> Self {
+        Self {
+            run: plan.run.clone(),
+            environment: plan.environment.clone(),
+            scope: plan.scope.clone(),
+            plan: plan.plan.clone(),
+            commit: plan.commit.clone(),
+            runner: plan.runner,
+            nodes: plan.len(),
+            started: now,
+            deadline: plan.deadline(now),
+            workflow: None,
+            resubmitted: 0,
+            agents_replaced: 0,
+            trouble: None,
+            not_held: BTreeMap::new(),
+            ended: None,
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

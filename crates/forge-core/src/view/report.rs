@@ -14,6 +14,9 @@ use crate::run::{Phase, Record, RunPlan, Runner, result};
 use crate::view::chain::resource;
 use crate::view::{Spot, advice, between, shown};
 
+/// The verdict of a run that was only looked at.
+pub(super) const DRY_RUN: &str = "dry run";
+
 /// What came of a run. Also made while it lasts; then there is no `ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -34,7 +37,7 @@ pub struct RunReport {
     pub runner: String,
     /// In a sentence.
     pub summary: String,
-    /// done, partial, failed, timed out, cancelled; or running.
+    /// done, partial, failed, timed out, cancelled; running; or dry run.
     pub verdict: String,
     /// What `forge platform deploy` exits with; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -274,6 +277,11 @@ impl RunReport {
         Self::new(plan, &record, now)
     }
 
+    /// It did not end well although no node failed: what went wrong is the run's own.
+    pub fn failed_itself(&self) -> bool {
+        self.failures.is_empty() && !matches!(self.verdict.as_str(), "done" | "running" | DRY_RUN)
+    }
+
     /// For people, at most 100 columns wide where the words allow it.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -317,7 +325,7 @@ impl RunReport {
     }
 }
 
-fn summary(verdict: &str, s: &Statistics) -> String {
+pub(super) fn summary(verdict: &str, s: &Statistics) -> String {
     let took = crate::duration::Duration::from_seconds(s.makespan_seconds);
     let mut text = format!("{} of {} nodes proven", s.proven, s.nodes);
     if s.proven > 0 {

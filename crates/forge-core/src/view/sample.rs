@@ -54,23 +54,8 @@ fn plan(run: &str) -> RunPlan {
 }
 
 fn header(plan: &RunPlan, offset: i64, ended: Option<Ended>) -> Header {
-    Header {
-        run: plan.run.clone(),
-        environment: plan.environment.clone(),
-        scope: plan.scope.clone(),
-        plan: plan.plan.clone(),
-        commit: Some("3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0".parse().unwrap()),
-        runner: plan.runner,
-        nodes: plan.len(),
-        started: at(offset),
-        deadline: plan.deadline(at(offset)),
-        workflow: None,
-        resubmitted: 0,
-        agents_replaced: 0,
-        trouble: None,
-        not_held: Default::default(),
-        ended,
-    }
+    let commit = Some("3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0".parse().unwrap());
+    Header { commit, ended, ..Header::new(plan, at(offset)) }
 }
 
 fn entry(node: &str, ready: i64, asked: &[i64], decision: Decision, since: i64) -> Entry {

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::gate::{NodeHealth, aggregate};
+use crate::graph::Scope;
 use crate::name::{ApplicationId, NodeId, clip};
 use crate::run::{Header, NodeView, Phase, RunPlan, StoredRun};
-use crate::view::{ApplicationFacts, between};
+use crate::view::{ApplicationFacts, between, shown};
 
 /// The phase of the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -23,6 +24,8 @@ pub enum PlatformPhase {
     Orchestration,
     /// Every node is proven.
     SteadyState,
+    /// What it follows from may not be read.
+    NotKnown,
 }
 
 impl PlatformPhase {
@@ -33,6 +36,7 @@ impl PlatformPhase {
             Self::Bootstrap => "1 bootstrap",
             Self::Orchestration => "2 orchestration",
             Self::SteadyState => "3 steady state",
+            Self::NotKnown => "not known",
         }
     }
 
@@ -43,7 +47,45 @@ impl PlatformPhase {
             Self::Bootstrap => "the executor",
             Self::Orchestration => "Argo Workflows",
             Self::SteadyState => "Argo CD; Kargo and Rollouts for promotion",
+            Self::NotKnown => "not known",
         }
+    }
+}
+
+/// Something that is there or not, as far as one may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum Seen<T> {
+    /// It is not there.
+    Absent,
+    /// It may not be read, and nothing follows from that.
+    Unknown,
+    /// It is there.
+    Found(T),
+}
+
+impl<T> Seen<T> {
+    /// The same, lent.
+    pub fn as_ref(&self) -> Seen<&T> {
+        match self {
+            Self::Absent => Seen::Absent,
+            Self::Unknown => Seen::Unknown,
+            Self::Found(found) => Seen::Found(found),
+        }
+    }
+
+    /// What is found in what is there; nothing in it is as good as not there.
+    pub fn and_then<U>(self, look: impl FnOnce(T) -> Option<U>) -> Seen<U> {
+        match self {
+            Self::Absent => Seen::Absent,
+            Self::Unknown => Seen::Unknown,
+            Self::Found(found) => look(found).map_or(Seen::Absent, Seen::Found),
+        }
+    }
+
+    /// What is there.
+    pub fn found(self) -> Option<T> {
+        if let Self::Found(found) = self { Some(found) } else { None }
     }
 }
 
@@ -95,13 +137,15 @@ pub struct LeadFacts<'f> {
     /// What is installed.
     pub installed: Installed,
     /// Who holds the Lease.
-    pub holder: Option<&'f Holder>,
+    pub holder: Seen<&'f Holder>,
     /// The window.
-    pub window: Option<&'f Window>,
+    pub window: Seen<&'f Window>,
     /// The newest run.
-    pub newest: Option<&'f Header>,
-    /// Every node is proven.
+    pub newest: Seen<&'f Header>,
+    /// Every node that is known is proven.
     pub proven: bool,
+    /// Every node of the environment is known.
+    pub whole: bool,
     /// Now.
     pub now: Timestamp,
 }
@@ -123,41 +167,64 @@ pub struct Lead {
 
 /// Says in which phase the platform is.
 pub fn lead(facts: &LeadFacts<'_>) -> Lead {
-    let running = facts.newest.filter(|header| header.ended.is_none());
-    let held = |header: &&Header| facts.holder.is_some_and(|holder| holder.run == header.run.as_str());
-    let in_progress = running.filter(held);
-    let (phase, because) = if !facts.installed.argocd || !facts.installed.workflows {
-        let missing = match (facts.installed.argocd, facts.installed.workflows) {
-            (false, false) => "neither Argo CD nor Argo Workflows is",
-            (false, true) => "Argo CD is not",
-            _ => "Argo Workflows is not",
-        };
-        (PlatformPhase::PreBootstrap, format!("{missing} installed"))
-    } else if facts.installed.forge == Some(false) {
-        (PlatformPhase::Bootstrap, "the ClusterWorkflowTemplate `forge-node` is missing".to_owned())
-    } else if let Some(header) = in_progress {
-        let expired = facts.holder.is_some_and(|holder| holder.has_expired(facts.now));
-        let stale = if expired { ", but its Lease has run out: stale until its Job is back" } else { "" };
-        let age = between(header.started, facts.now);
-        (PlatformPhase::Orchestration, format!("run {} is in progress for {age}{stale}", header.run))
-    } else if let Some(header) = running {
-        (
-            PlatformPhase::Orchestration,
-            format!("run {} has no end, and nobody holds the Lease for it: stale", header.run),
-        )
-    } else if let Some(window) = facts.window {
-        (
-            PlatformPhase::Orchestration,
-            format!("run {} has ended and left {} in its window", clip(&window.run), count(window)),
-        )
-    } else if facts.newest.is_none() {
-        (PlatformPhase::Orchestration, "no run is recorded".to_owned())
-    } else if facts.proven {
-        (PlatformPhase::SteadyState, "every node is proven and there is no window".to_owned())
-    } else {
-        (PlatformPhase::Orchestration, "not every node is proven".to_owned())
+    let running = facts.newest.found().filter(|header| header.ended.is_none());
+    let (phase, because) = not_installed(facts.installed)
+        .or_else(|| Some((PlatformPhase::Orchestration, without_end(running?, facts))))
+        .unwrap_or_else(|| settled(facts));
+    let held = |header: &&Header| facts.holder.found().is_some_and(|holder| holder.run == header.run.as_str());
+    let in_progress = running.filter(held).map(|header| header.run.to_string());
+    Lead { phase, authority: phase.authority(), in_progress, because }
+}
+
+fn not_installed(installed: Installed) -> Option<(PlatformPhase, String)> {
+    let missing = match (installed.argocd, installed.workflows) {
+        (false, false) => "neither Argo CD nor Argo Workflows is",
+        (false, true) => "Argo CD is not",
+        (true, false) => "Argo Workflows is not",
+        (true, true) if installed.forge == Some(false) => {
+            let because = "the ClusterWorkflowTemplate `forge-node` is missing";
+            return Some((PlatformPhase::Bootstrap, because.to_owned()));
+        }
+        (true, true) => return None,
     };
-    Lead { phase, authority: phase.authority(), in_progress: in_progress.map(|header| header.run.to_string()), because }
+    Some((PlatformPhase::PreBootstrap, format!("{missing} installed")))
+}
+
+/// What a run without an end says: in progress where the Lease names it, stale where it does not.
+fn without_end(header: &Header, facts: &LeadFacts<'_>) -> String {
+    let run = &header.run;
+    match facts.holder {
+        Seen::Found(holder) if holder.run == run.as_str() => {
+            let expired = holder.has_expired(facts.now);
+            let stale = if expired { ", but its Lease has run out: stale until its Job is back" } else { "" };
+            format!("run {run} is in progress for {}{stale}", between(header.started, facts.now))
+        }
+        Seen::Unknown => format!("run {run} has no end; who holds its Lease is not known"),
+        Seen::Found(_) | Seen::Absent => format!("run {run} has no end, and nobody holds the Lease for it: stale"),
+    }
+}
+
+/// The phase where no run is without an end.
+fn settled(facts: &LeadFacts<'_>) -> (PlatformPhase, String) {
+    let (phase, because) = match (facts.window, facts.newest) {
+        (Seen::Found(window), Seen::Found(_)) => {
+            let because = format!("run {} has ended and left {} in its window", clip(&window.run), count(window));
+            return (PlatformPhase::Orchestration, because);
+        }
+        (Seen::Found(window), _) => {
+            let because = format!("the window of run {} holds {}", clip(&window.run), count(window));
+            return (PlatformPhase::Orchestration, because);
+        }
+        (_, Seen::Unknown) => (PlatformPhase::NotKnown, "the records of runs may not be read"),
+        (_, Seen::Absent) => (PlatformPhase::Orchestration, "no run is recorded"),
+        _ if !facts.proven => (PlatformPhase::Orchestration, "not every node is proven"),
+        _ if !facts.whole => {
+            (PlatformPhase::Orchestration, "what is shown is proven, which need not be the whole platform")
+        }
+        (Seen::Unknown, _) => (PlatformPhase::NotKnown, "every node is proven; whether there is a window is not known"),
+        (Seen::Absent, _) => (PlatformPhase::SteadyState, "every node is proven and there is no window"),
+    };
+    (phase, because.to_owned())
 }
 
 fn count(window: &Window) -> String {
@@ -170,40 +237,67 @@ fn count(window: &Window) -> String {
 /// Where the nodes of an environment stand, told by all its runs together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
-    /// The newest run of the whole platform, or the newest at all.
+    /// The newest run of the whole platform, or the oldest at all.
     pub plan: RunPlan,
     /// It is about the whole platform, so what it does not name is not in the graph.
     pub whole: bool,
     /// The nodes in the order of that plan; those that only other runs know come last. With the run that says so.
     pub nodes: Vec<(NodeView, ApplicationId, String)>,
+    /// Nodes that are run and that no window holds, and why.
+    pub not_held: BTreeMap<NodeId, String>,
 }
 
 /// What the runs of an environment, the newest first, say together. A run of a smaller scope says nothing about the nodes
-/// that it leaves out; what the last run of the platform said about them still holds.
+/// that it leaves out: what the last run of the platform said about them still holds, or where there is none what any
+/// run said.
 pub fn standing(runs: &[StoredRun]) -> Option<Standing> {
-    let whole = runs.iter().position(|run| run.plan.scope == crate::graph::Scope::Platform);
-    let base = runs.get(whole.unwrap_or(0))?;
-    let views = |run: &StoredRun| {
+    let whole = runs.iter().position(|run| run.plan.scope == Scope::Platform);
+    let first = whole.or_else(|| runs.len().checked_sub(1))?;
+    let plan = runs.get(first)?.plan.clone();
+    let mut standing = Standing { plan, whole: whole.is_some(), nodes: Vec::new(), not_held: BTreeMap::new() };
+    let mut places: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for run in runs.iter().take(first + 1).rev() {
+        standing.add(run, &mut places);
+    }
+    Some(standing)
+}
+
+impl Standing {
+    /// What a later run says instead.
+    fn add(&mut self, run: &StoredRun, places: &mut BTreeMap<NodeId, usize>) {
         let applications: Vec<ApplicationId> = run.plan.nodes().map(|node| node.application.clone()).collect();
-        run.record.view(&run.plan).into_iter().zip(applications).collect::<Vec<_>>()
-    };
-    let name = |run: &StoredRun| run.plan.run.to_string();
-    let mut nodes: Vec<(NodeView, ApplicationId, String)> =
-        views(base).into_iter().map(|(view, application)| (view, application, name(base))).collect();
-    let mut places: BTreeMap<NodeId, usize> =
-        nodes.iter().enumerate().map(|(place, (view, ..))| (view.node.clone(), place)).collect();
-    for run in runs.iter().take(whole.unwrap_or(0)).rev() {
-        for (view, application) in views(run) {
-            match places.get(&view.node).and_then(|place| nodes.get_mut(*place)) {
-                Some(known) => *known = (view, application, name(run)),
+        for (view, application) in run.record.view(&run.plan).into_iter().zip(applications) {
+            // What was found proven did not have to be held, so nobody looked whether it could be.
+            if !run.plan.passed.contains(&view.node) {
+                self.not_held.remove(&view.node);
+            }
+            let name = run.plan.run.to_string();
+            match places.get(&view.node).and_then(|place| self.nodes.get_mut(*place)) {
+                Some(known) => *known = (view, application, name),
                 None => {
-                    places.insert(view.node.clone(), nodes.len());
-                    nodes.push((view, application, name(run)));
+                    places.insert(view.node.clone(), self.nodes.len());
+                    self.nodes.push((view, application, name));
                 }
             }
         }
+        self.not_held.extend(run.record.header.not_held.clone());
     }
-    Some(Standing { plan: base.plan.clone(), whole: whole.is_some(), nodes })
+
+    /// Which nodes no window holds, a sentence for each reason.
+    pub fn not_held_notes(&self) -> Vec<String> {
+        const MOST: usize = 5;
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (node, why) in &self.not_held {
+            reasons.entry(why).or_default().push(node.as_str());
+        }
+        let note = |(why, nodes): (&str, Vec<&str>)| {
+            let named: Vec<&str> = nodes.iter().take(MOST).copied().collect();
+            let more = nodes.len().saturating_sub(MOST);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("run but not held by a window: {}{more}: {why}", named.join(", "))
+        };
+        reasons.into_iter().map(note).collect()
+    }
 }
 
 /// One node of `status`.
@@ -234,6 +328,25 @@ pub struct StatusNode {
 }
 
 impl StatusNode {
+    /// A node of which no run says anything.
+    fn unknown(node: &NodeId, application: &ApplicationId) -> Self {
+        Self {
+            node: node.clone(),
+            application: application.clone(),
+            phase: None,
+            detail: String::new(),
+            since: None,
+            run: None,
+            live: None,
+            stale: false,
+        }
+    }
+
+    /// Since when it is as it is: by the run, or where none says so by Argo CD.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since.or_else(|| self.live.as_ref()?.since)
+    }
+
     /// Its health in one word: what the gate gave up on is failed, whatever Argo CD says.
     pub fn health(&self) -> NodeHealth {
         match (self.phase, &self.live) {
@@ -250,6 +363,34 @@ impl StatusNode {
             self.live.as_ref().is_some_and(|facts| facts.is_synced() && facts.health() == crate::gate::Health::Healthy);
         proven && live && !self.stale
     }
+}
+
+/// The nodes of an environment: those that runs know, and after them those of the graph that no run has. Where there
+/// are runs these are not proven; where there is none at all, Argo CD's own words must do.
+pub fn listed<'g>(
+    standing: Option<&Standing>,
+    graph: impl IntoIterator<Item = (&'g NodeId, &'g ApplicationId)>,
+) -> Vec<StatusNode> {
+    let told = standing.into_iter().flat_map(|standing| &standing.nodes);
+    let mut nodes: Vec<StatusNode> = told
+        .map(|(view, application, run)| StatusNode {
+            phase: Some(view.phase),
+            detail: shown(&view.detail),
+            since: view.since,
+            run: Some(run.clone()),
+            ..StatusNode::unknown(&view.node, application)
+        })
+        .collect();
+    let known: BTreeSet<NodeId> = nodes.iter().map(|node| node.node.clone()).collect();
+    for (node, application) in graph.into_iter().filter(|(node, _)| !known.contains(*node)) {
+        let mut missing = StatusNode::unknown(node, application);
+        if standing.is_some() {
+            missing.phase = Some(Phase::Waiting);
+            missing.detail = "no run that is kept has this node".to_owned();
+        }
+        nodes.push(missing);
+    }
+    nodes
 }
 
 /// The health of all nodes in one word (SPEC.md section 6).
@@ -274,8 +415,16 @@ mod tests {
     use super::*;
     use crate::view::sample;
 
-    fn facts<'f>(installed: Installed, newest: Option<&'f Header>) -> LeadFacts<'f> {
-        LeadFacts { installed, holder: None, window: None, newest, proven: false, now: sample::at(60) }
+    fn facts(installed: Installed, newest: Option<&Header>) -> LeadFacts<'_> {
+        LeadFacts {
+            installed,
+            holder: Seen::Absent,
+            window: Seen::Absent,
+            newest: newest.map_or(Seen::Absent, Seen::Found),
+            proven: false,
+            whole: true,
+            now: sample::at(60),
+        }
     }
 
     const ALL: Installed = Installed { argocd: true, workflows: true, forge: Some(true) };
@@ -286,6 +435,7 @@ mod tests {
         let ended = sample::all_proven("r-1", 0).record.header;
         let held = Holder { run: "r-1".to_owned(), renewed: Some(sample::at(50)), lasts: 15 };
         let gone = Holder { renewed: Some(sample::at(10)), ..held.clone() };
+        let other = Holder { run: "r-2".to_owned(), ..held.clone() };
         let window = Window { run: "r-1".to_owned(), applications: ["x".to_owned()].into(), since: None };
         for (facts, phase, because) in [
             (facts(Installed { argocd: false, ..ALL }, None), PlatformPhase::PreBootstrap, "Argo CD is not installed"),
@@ -296,12 +446,12 @@ mod tests {
             ),
             (facts(Installed { forge: None, ..ALL }, None), PlatformPhase::Orchestration, "no run is recorded"),
             (
-                LeadFacts { holder: Some(&held), ..facts(ALL, Some(&running)) },
+                LeadFacts { holder: Seen::Found(&held), ..facts(ALL, Some(&running)) },
                 PlatformPhase::Orchestration,
                 "run r-1 is in progress for 1m",
             ),
             (
-                LeadFacts { holder: Some(&gone), ..facts(ALL, Some(&running)) },
+                LeadFacts { holder: Seen::Found(&gone), ..facts(ALL, Some(&running)) },
                 PlatformPhase::Orchestration,
                 "run r-1 is in progress for 1m, but its Lease has run out: stale until its Job is back",
             ),
@@ -311,11 +461,26 @@ mod tests {
                 "run r-1 has no end, and nobody holds the Lease for it: stale",
             ),
             (
-                LeadFacts { window: Some(&window), proven: true, ..facts(ALL, Some(&ended)) },
+                LeadFacts { holder: Seen::Found(&other), ..facts(ALL, Some(&running)) },
+                PlatformPhase::Orchestration,
+                "run r-1 has no end, and nobody holds the Lease for it: stale",
+            ),
+            (
+                LeadFacts { window: Seen::Found(&window), proven: true, ..facts(ALL, Some(&ended)) },
                 PlatformPhase::Orchestration,
                 "run r-1 has ended and left 1 Application in its window",
             ),
+            (
+                LeadFacts { window: Seen::Found(&window), ..facts(ALL, None) },
+                PlatformPhase::Orchestration,
+                "the window of run r-1 holds 1 Application",
+            ),
             (facts(ALL, Some(&ended)), PlatformPhase::Orchestration, "not every node is proven"),
+            (
+                LeadFacts { proven: true, whole: false, ..facts(ALL, Some(&ended)) },
+                PlatformPhase::Orchestration,
+                "what is shown is proven, which need not be the whole platform",
+            ),
             (
                 LeadFacts { proven: true, ..facts(ALL, Some(&ended)) },
                 PlatformPhase::SteadyState,
@@ -324,6 +489,47 @@ mod tests {
         ] {
             let lead = lead(&facts);
             assert_eq!((lead.phase, lead.because.as_str()), (phase, because));
+        }
+    }
+
+    #[test]
+    fn from_what_may_not_be_read_nothing_follows() {
+        let running = sample::stored("r-1", 0).record.header;
+        let ended = sample::all_proven("r-1", 0).record.header;
+        for (facts, phase, because) in [
+            (
+                LeadFacts { holder: Seen::Unknown, ..facts(ALL, Some(&running)) },
+                PlatformPhase::Orchestration,
+                "run r-1 has no end; who holds its Lease is not known",
+            ),
+            (
+                LeadFacts { window: Seen::Unknown, proven: true, ..facts(ALL, Some(&ended)) },
+                PlatformPhase::NotKnown,
+                "every node is proven; whether there is a window is not known",
+            ),
+            (
+                LeadFacts { newest: Seen::Unknown, ..facts(ALL, None) },
+                PlatformPhase::NotKnown,
+                "the records of runs may not be read",
+            ),
+        ] {
+            let lead = lead(&facts);
+            assert_eq!((lead.phase, lead.because.as_str(), lead.in_progress), (phase, because, None));
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_written_as_unknown_and_not_as_nothing() {
+        let window = Window { run: "r-1".to_owned(), applications: ["x".to_owned()].into(), since: None };
+        for (window, json) in [
+            (Seen::Absent, serde_json::json!({"state": "absent"})),
+            (Seen::Unknown, serde_json::json!({"state": "unknown"})),
+            (
+                Seen::Found(window),
+                serde_json::json!({"state": "found", "run": "r-1", "applications": ["x"], "since": null}),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&window).unwrap(), json);
         }
     }
 
@@ -347,6 +553,71 @@ mod tests {
             ]
         );
         assert!(standing.whole);
+    }
+
+    /// A run of one application and all that it waits for, every node proven.
+    fn of_one(run: &str, offset: i64, scope: &str, nodes: std::ops::Range<usize>) -> StoredRun {
+        let mut scoped = sample::all_proven(run, offset);
+        scoped.plan.scope = scope.parse().unwrap();
+        scoped.plan.tasks = scoped.plan.tasks.drain(nodes).collect();
+        for task in &mut scoped.plan.tasks {
+            task.before.clear();
+        }
+        scoped
+    }
+
+    #[test]
+    fn without_a_run_of_the_platform_smaller_ones_speak_together_and_the_graph_has_what_they_leave_out() {
+        let runs = [of_one("r-2", 500, "app:argocd/proxy", 3..4), of_one("r-1", 0, "app:a/two", 0..2)];
+        let standing = standing(&runs).unwrap();
+        assert!(!standing.whole);
+        let whole = sample::stored("r-3", 0).plan;
+        let graph = || whole.nodes().map(|node| (&node.id, &node.application));
+        let nodes = listed(Some(&standing), graph());
+        let told: Vec<_> = nodes.iter().map(|n| (n.node.as_str(), n.phase, n.run.as_deref())).collect();
+        let (proven, not) = (Some(Phase::Proven), Some(Phase::Waiting));
+        assert_eq!(
+            told,
+            [
+                ("a/one", proven, Some("r-1")),
+                ("a/two", proven, Some("r-1")),
+                ("argocd/proxy", proven, Some("r-2")),
+                ("b/one", not, None),
+                ("b/two", not, None),
+            ]
+        );
+        let first = listed(None, graph());
+        assert!(first.len() == 5 && first.iter().all(|node| node.phase.is_none()));
+    }
+
+    #[test]
+    fn which_nodes_no_window_holds_is_said_once_for_each_reason() {
+        let mut platform = sample::all_proven("r-1", 0);
+        let ids: Vec<NodeId> = platform.plan.nodes().map(|node| node.id.clone()).collect();
+        let why = "there is no AppProject `dev`";
+        platform.record.header.not_held = ids.iter().map(|id| (id.clone(), why.to_owned())).collect();
+        // The later run holds one of its two; the other was found proven, so nobody looked.
+        let mut scoped = of_one("r-2", 500, "app:a/two", 0..2);
+        scoped.plan.passed = ["a/one".parse().unwrap()].into();
+        let mut runs = [scoped, platform];
+        assert_eq!(
+            standing(&runs).unwrap().not_held_notes(),
+            ["run but not held by a window: a/one, argocd/proxy, b/one, b/two: there is no AppProject `dev`"]
+        );
+        runs[0].plan.passed.insert("a/two".parse().unwrap());
+        let notes = standing(&runs).unwrap().not_held_notes();
+        assert!(notes.len() == 1 && notes[0].contains("a/one, a/two, argocd/proxy, b/one, b/two: there"), "{notes:?}");
+    }
+
+    #[test]
+    fn since_when_is_told_by_the_run_or_else_by_argo_cd() {
+        let (node, application) = ("a/one".parse().unwrap(), "argocd/dev-a-one".parse().unwrap());
+        let mut node = StatusNode::unknown(&node, &application);
+        assert_eq!(node.since(), None);
+        node.live = Some(ApplicationFacts { since: Some(sample::at(1)), ..ApplicationFacts::default() });
+        assert_eq!(node.since(), Some(sample::at(1)));
+        node.since = Some(sample::at(2));
+        assert_eq!(node.since(), Some(sample::at(2)));
     }
 
     #[test]

@@ -81,21 +81,31 @@ impl Table {
     }
 }
 
-/// How long a run of this plan takes if its nodes take as long as in an earlier run: the longest chain of those times. A
-/// node that is new takes as long as the middle one of the others; where half of them are new nothing is predicted.
-pub fn predicted(plan: &RunPlan, earlier: &Record) -> Option<Duration> {
+/// How long a run of this plan takes if its nodes take as long as they did when they were last synced, by earlier runs
+/// with the newest first: the longest chain of those times. What was found proven takes no time, in this run as in
+/// those, so such times say nothing about a sync. A node that is new takes as long as the middle one of the others;
+/// where half of them are new nothing is predicted.
+pub fn predicted(plan: &RunPlan, earlier: &[&Record]) -> Option<Duration> {
     let wanted = plan.wanted();
-    let took = |node: &NodeId| {
-        let entry = earlier.entries.get(node).filter(|entry| entry.receipt().is_some())?;
-        Some(between(entry.progress.ready_at.or(entry.started)?, entry.since))
-    };
-    let mut known: Vec<Duration> = wanted.iter().filter_map(|wanted| took(&wanted.node)).collect();
-    if known.is_empty() || known.len() * 2 < wanted.len() {
+    let took = |node: &NodeId| earlier.iter().find_map(|record| sync_took(record, node));
+    let open = wanted.iter().filter(|wanted| !plan.passed.contains(&wanted.node));
+    let times: Vec<Option<Duration>> = open.map(|wanted| took(&wanted.node)).collect();
+    let mut known: Vec<Duration> = times.iter().flatten().copied().collect();
+    if known.is_empty() || known.len() * 2 < times.len() {
         return None;
     }
     known.sort_unstable();
     let middle = known.get(known.len() / 2).copied()?;
-    Some(longest(&wanted, |wanted| took(&wanted.node).unwrap_or(middle)).1)
+    let time = |wanted: &Wanted| {
+        if plan.passed.contains(&wanted.node) { Duration::ZERO } else { took(&wanted.node).unwrap_or(middle) }
+    };
+    Some(longest(&wanted, time).1)
+}
+
+/// How long a node took in a run that synced and proved it.
+fn sync_took(record: &Record, node: &NodeId) -> Option<Duration> {
+    let entry = record.entries.get(node).filter(|entry| entry.receipt().is_some_and(|receipt| receipt.synced))?;
+    Some(between(entry.progress.ready_at.or(entry.started)?, entry.since))
 }
 
 /// The chain with the largest sum, and the sum. Of equals the one that comes first in the plan.
@@ -132,6 +142,7 @@ fn longest(wanted: &[Wanted], length: impl Fn(&Wanted) -> Duration) -> (Vec<Node
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::Decision;
     use crate::view::sample;
 
     #[test]
@@ -152,12 +163,30 @@ mod tests {
         let plan = sample::stored("r-2", 0).plan;
         let earlier = sample::all_proven("r-1", 0).record;
         // a/one, a/two and b/one one after the other, ten seconds each.
-        assert_eq!(predicted(&plan, &earlier).unwrap().seconds(), 30);
+        assert_eq!(predicted(&plan, &[&earlier]).unwrap().seconds(), 30);
         let mut fewer = earlier.clone();
         for node in ["a/one", "a/two", "b/one"] {
             fewer.entries.remove(&node.parse().unwrap());
         }
-        assert_eq!(predicted(&plan, &fewer), None);
+        assert_eq!(predicted(&plan, &[&fewer]), None);
+        assert_eq!(predicted(&plan, &[]), None);
+    }
+
+    #[test]
+    fn a_node_that_passed_unchanged_is_predicted_by_the_run_that_last_synced_it() {
+        let mut plan = sample::stored("r-3", 0).plan;
+        let older = sample::all_proven("r-1", 0).record;
+        let mut newer = sample::all_proven("r-2", 500).record;
+        for node in ["a/one", "a/two"] {
+            let entry = newer.entries.get_mut(&node.parse().unwrap()).unwrap();
+            entry.since = entry.progress.ready_at.unwrap();
+            let Decision::Proven(receipt) = &mut entry.decision else { panic!("{node} is not proven") };
+            receipt.synced = false;
+        }
+        assert_eq!(predicted(&plan, &[&newer, &older]).unwrap().seconds(), 30);
+        // What is found proven before this run begins takes no time in it.
+        plan.passed = ["a/one".parse().unwrap(), "a/two".parse().unwrap()].into();
+        assert_eq!(predicted(&plan, &[&newer, &older]).unwrap().seconds(), 20);
     }
 
     #[test]

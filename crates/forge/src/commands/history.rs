@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
+use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::run::StoredRun;
@@ -18,7 +19,7 @@ use crate::{records, runtime};
 
 /// List the runs of an environment that are kept, the newest first
 ///
-/// The last 20 are. `forge status --run RUN` shows one of them.
+/// The last 20 are, and the newest of the whole platform. `forge status --run RUN` shows one of them.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -84,33 +85,109 @@ fn line(report: &RunReport) -> serde_json::Value {
     })
 }
 
+/// What a line may take.
+const LINE: usize = 100;
+
 fn text(reports: &[RunReport], output: &Output<'_>) -> String {
-    let width = reports.iter().map(|report| report.run.len()).max().unwrap_or(0).clamp(3, 28);
+    let widest = |cell: fn(&RunReport) -> String, least: usize| {
+        reports.iter().map(|report| cell(report).chars().count()).max().unwrap_or(0).max(least)
+    };
+    let (width, took) = (widest(|report| report.run.clone(), 3), widest(took, 4));
+    let counts = widest(proven, 6);
     let mut text = format!(
-        "{:<width$}  {:<20}  {:>8}  {:<9}  {:>14}  {:<7}  scope\n",
+        "{:<width$}  {:<20}  {:>took$}  {:<9}  {:>counts$}  {:<7}  scope\n",
         "run", "began", "took", "verdict", "proven", "commit"
     );
     for report in reports {
-        let s = &report.statistics;
-        let mut proven = format!("{}/{}", s.proven, s.nodes);
-        if s.failed + s.blocked > 0 {
-            let _ = write!(proven, " -{} -{}", s.failed, s.blocked);
-        }
-        let paint = match report.verdict.as_str() {
-            "done" => Paint::Good,
-            "running" | "cancelled" => Paint::Busy,
-            _ => Paint::Bad,
-        };
-        let took = forge_core::duration::Duration::from_seconds(s.makespan_seconds).to_string();
-        let verdict = output.paint(paint, &format!("{:<9}", report.verdict));
+        let line =
+            format!("{:<width$}  {}  {:>took$}", report.run, report.started.strftime("%FT%TZ"), self::took(report));
+        let verdict = format!("{:<9}", report.verdict);
         let commit = report.commit.as_deref().and_then(|commit| commit.get(..7)).unwrap_or("-");
-        let began = report.started.strftime("%FT%TZ");
-        let scope: String = report.scope.chars().take(30).collect();
-        let _ =
-            writeln!(text, "{:<width$}  {began}  {took:>8}  {verdict}  {proven:>14}  {commit:<7}  {scope}", report.run);
+        let rest = format!("{:>counts$}  {commit:<7}", proven(report));
+        let used: usize = [&line, &verdict, &rest].iter().map(|part| part.chars().count() + 2).sum();
+        let scope = cut(&report.scope, LINE.saturating_sub(used));
+        let verdict = output.paint(paint(report), &verdict);
+        let line = format!("{line}  {verdict}  {rest}  {scope}");
+        let _ = writeln!(text, "{}", line.trim_end());
     }
     if reports.iter().any(|report| report.statistics.failed + report.statistics.blocked > 0) {
         text.push_str("\nproven: of all nodes, -failed -blocked\n");
     }
     text
+}
+
+fn took(report: &RunReport) -> String {
+    Duration::from_seconds(report.statistics.makespan_seconds).to_string()
+}
+
+fn proven(report: &RunReport) -> String {
+    let s = &report.statistics;
+    let mut proven = format!("{}/{}", s.proven, s.nodes);
+    if s.failed + s.blocked > 0 {
+        let _ = write!(proven, " -{} -{}", s.failed, s.blocked);
+    }
+    proven
+}
+
+fn paint(report: &RunReport) -> Paint {
+    match report.verdict.as_str() {
+        "done" => Paint::Good,
+        "running" | "cancelled" => Paint::Busy,
+        _ => Paint::Bad,
+    }
+}
+
+/// A text that fits; where something is missing it ends in a mark.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(run: &str, scope: &str, verdict: &str, failed: usize) -> RunReport {
+        serde_json::from_value(json!({
+            "run": run, "environment": "production", "scope": scope, "plan": "sha256:0", "runner": "plugin",
+            "commit": "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0", "verdict": verdict, "summary": "",
+            "started": "2026-11-16T10:00:00Z", "failures": [], "components": [],
+            "statistics": {
+                "nodes": 46, "proven": 46 - failed, "synced": 1, "unchanged": 1, "failed": failed, "blocked": 0,
+                "unfinished": 0, "retries": 0, "makespanSeconds": 4521, "resubmitted": 0, "agentsReplaced": 0,
+                "slowest": [],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn told(reports: &[RunReport]) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        text(reports, &Output::new(&mut out, &mut err, true))
+    }
+
+    #[test]
+    fn with_real_names_a_line_takes_no_more_than_100_columns_and_the_run_is_whole() {
+        let told = told(&[
+            report("production-0123456789-3", "platform", "done", 0),
+            report("production-0123456789-12", "app:catalog/ceph-cluster-with-a-long-name", "timed out", 11),
+        ]);
+        assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines[1].starts_with("production-0123456789-3   2026-11-16T10:00:00Z  1h15m21s  done "), "{told}");
+        assert!(lines[1].ends_with("  46/46  3f2a9c1  platform"), "{told}");
+        assert!(lines[2].ends_with("  timed out  35/46 -11 -0  3f2a9c1  app:cat…"), "{told}");
+    }
+
+    #[test]
+    fn what_fits_is_not_cut() {
+        assert_eq!((cut("platform", 8), cut("platform", 7)), ("platform".to_owned(), "platfo…".to_owned()));
+        assert_eq!((cut("platform", 1), cut("platform", 0)), ("…".to_owned(), String::new()));
+    }
 }

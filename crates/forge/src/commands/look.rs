@@ -11,7 +11,7 @@ use forge_core::graph::Graph;
 use forge_core::name::{ApplicationId, EnvironmentName, NodeId, clip};
 use forge_core::repository::application_name;
 use forge_core::run::Stored;
-use forge_core::view::ApplicationFacts;
+use forge_core::view::{ApplicationFacts, Seen};
 use futures::StreamExt as _;
 use serde_json::Value;
 
@@ -57,6 +57,8 @@ pub(super) struct Look {
     pub(super) checkout: Option<Checkout>,
     /// The namespace of Argo CD.
     pub(super) argocd: String,
+    /// The records of runs could be read, so what is not among them was never recorded or is no longer kept.
+    pub(super) runs_read: bool,
     /// What could not be read, in words.
     pub(super) notes: Vec<String>,
 }
@@ -105,7 +107,8 @@ impl Look {
         };
         let argocd = arguments.argocd_namespace.clone().filter(|namespace| !namespace.is_empty());
         let argocd = argocd.or_else(|| checkout.as_ref().map(|checkout| checkout.argocd.clone()));
-        Ok(Self { environment, checkout, argocd: argocd.unwrap_or_else(|| "argocd".to_owned()), notes })
+        let argocd = argocd.unwrap_or_else(|| "argocd".to_owned());
+        Ok(Self { environment, checkout, argocd, runs_read: true, notes })
     }
 
     /// The runs that are recorded. Who may not read them sees what Argo CD shows, if there is a checkout to go by.
@@ -121,6 +124,7 @@ impl Look {
                 Ok(stored)
             }
             Err(error) if forbidden(&error) && self.checkout.is_some() => {
+                self.runs_read = false;
                 self.notes.push(format!("the records of runs may not be read: {}", clip(&error.to_string())));
                 Ok(Stored::default())
             }
@@ -129,18 +133,13 @@ impl Look {
     }
 
     /// An object that is nice to have: who may not read it is told so.
-    pub(super) async fn optional(
-        &mut self,
-        cluster: &Cluster,
-        path: &str,
-        what: &str,
-    ) -> Result<Option<Value>, Failure> {
+    pub(super) async fn optional(&mut self, cluster: &Cluster, path: &str, what: &str) -> Result<Seen<Value>, Failure> {
         match cluster.get(path).await {
             Err(error) if forbidden(&error) => {
                 self.notes.push(format!("{what} may not be read: {}", clip(&error.to_string())));
-                Ok(None)
+                Ok(Seen::Unknown)
             }
-            other => Ok(other?),
+            other => Ok(other?.map_or(Seen::Absent, Seen::Found)),
         }
     }
 

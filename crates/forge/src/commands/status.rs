@@ -9,11 +9,13 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::Sync;
 use forge_core::gate::{NodeHealth, RunId};
-use forge_core::name::{ApplicationId, clip};
+use forge_core::graph::Graph;
+use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::render::{self, Page};
 use forge_core::run::{Header, Phase, Stored, StoredRun};
 use forge_core::view::{
-    self, ApplicationFacts, Holder, Installed, Lead, LeadFacts, Standing, StatusNode, Stranger, Window, between, shown,
+    self, ApplicationFacts, Holder, Installed, Lead, LeadFacts, Seen, Standing, StatusNode, Stranger, Window, between,
+    shown,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -31,7 +33,8 @@ use crate::{records, runtime};
 /// runs says what was proven; without one, the graph of a checkout and Argo CD's own words must do.
 ///
 /// Exit code 0 means that every node is proven, Synced and Healthy; 1 that a node failed or is blocked by one that did; 2
-/// that something is missing, degraded, unproven, on its way or stale.
+/// that something is missing, degraded, unproven, on its way or stale, or that it is not known which nodes there are:
+/// that takes a checkout, or a run of the whole platform.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -72,15 +75,20 @@ struct Status {
     context: String,
     #[serde(flatten)]
     lead: Lead,
-    window: Option<Window>,
+    window: Seen<Window>,
     #[serde(skip_serializing_if = "Option::is_none")]
     push: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunLine>,
     health: NodeHealth,
+    /// The nodes are all that the environment has.
+    whole: bool,
     nodes: Vec<StatusNode>,
     strangers: Vec<Stranger>,
     notes: Vec<String>,
+    /// The records of runs could be read.
+    #[serde(skip)]
+    runs_read: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,22 +117,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         }),
     };
     output.data(&rendered)?;
-    Ok(exit(&status))
+    // Who asks for one run asks for its nodes.
+    let all = status.whole || arguments.run.is_some();
+    Ok(exit(status.health, &status.nodes, all))
 }
 
-fn exit(status: &Status) -> Exit {
-    match status.health {
+fn exit(health: NodeHealth, nodes: &[StatusNode], all: bool) -> Exit {
+    match health {
         NodeHealth::Failed => Exit::Findings,
-        _ if !status.nodes.is_empty() && status.nodes.iter().all(StatusNode::is_well) => Exit::Done,
+        _ if all && !nodes.is_empty() && nodes.iter().all(StatusNode::is_well) => Exit::Done,
         _ => Exit::Partial,
     }
 }
 
-async fn gather(
-    look: &mut Look,
-    arguments: &Arguments,
-    now: Timestamp,
-) -> Result<(Status, Option<forge_core::graph::Graph>), Failure> {
+async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Result<(Status, Option<Graph>), Failure> {
     let cluster = Cluster::connect(&arguments.look.cluster).await?;
     let workflows = arguments.look.cluster.workflows_namespace.as_str();
     let installed = installed(look, &cluster).await?;
@@ -145,22 +151,35 @@ async fn gather(
         look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| holder(&lease));
     let window = window(look, &cluster, &stored.runs).await?;
     let standing = view::standing(&stored.runs);
-    let (nodes, graph, live) = nodes(look, &cluster, standing.as_ref(), arguments.stale_after, now).await?;
-    let newest = stored.runs.first().map(|run| &run.record.header);
+    if standing.is_none() && look.checkout.is_none() {
+        return Err(look.nothing_known());
+    }
+    look.notes.extend(standing.iter().flat_map(Standing::not_held_notes));
+    let mut nodes = listed(look, standing.as_ref(), arguments.run.is_some());
+    let live = live(look, &cluster, &mut nodes, arguments.stale_after, now).await?;
+    let newest = match stored.runs.first() {
+        Some(run) => Seen::Found(&run.record.header),
+        None if look.runs_read => Seen::Absent,
+        None => Seen::Unknown,
+    };
     let proven = standing.is_some() && nodes.iter().all(|node| node.phase == Some(Phase::Proven));
-    let facts = LeadFacts { installed, holder: holder.as_ref(), window: window.as_ref(), newest, proven, now };
+    let whole = is_whole(look, standing.as_ref(), &nodes);
+    let facts = LeadFacts { installed, holder: holder.as_ref(), window: window.as_ref(), newest, proven, whole, now };
     let strangers = strangers(look, standing.as_ref(), &nodes, &live);
+    let graph = picture(look, standing.as_ref(), &nodes);
     let status = Status {
         environment: look.environment.to_string(),
         context: cluster.context.clone(),
         lead: view::lead(&facts),
         window,
         push: look.checkout.as_ref().map(|checkout| push(checkout.sync)),
-        run: newest.map(run_line),
+        run: newest.found().map(run_line),
         health: view::health(&nodes),
+        whole,
         nodes,
         strangers,
         notes: look.notes.iter().map(|note| shown(note)).collect(),
+        runs_read: look.runs_read,
     };
     Ok((status, graph))
 }
@@ -214,70 +233,61 @@ fn holder(lease: &Value) -> Option<Holder> {
     Some(Holder { run: clip(run), renewed, lasts })
 }
 
-async fn window(look: &mut Look, cluster: &Cluster, runs: &[StoredRun]) -> Result<Option<Window>, Failure> {
+async fn window(look: &mut Look, cluster: &Cluster, runs: &[StoredRun]) -> Result<Seen<Window>, Failure> {
     let project = path::object(&path::argo(&look.argocd, "appprojects"), look.environment.as_str());
-    let Some(project) = look.optional(cluster, &project, "the AppProject of the environment").await? else {
-        return Ok(None);
-    };
-    let windows = project.pointer("/spec/syncWindows").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    Ok(render::window_names(windows).map(|(run, names)| Window {
-        since: runs.iter().find(|known| known.plan.run.as_str() == run).map(|known| known.record.header.started),
-        run: clip(&run),
-        applications: names.iter().map(|name| clip(name)).collect(),
+    let project = look.optional(cluster, &project, "the AppProject of the environment").await?;
+    Ok(project.and_then(|project| {
+        let windows = project.pointer("/spec/syncWindows").and_then(Value::as_array)?;
+        let (run, names) = render::window_names(windows)?;
+        Some(Window {
+            since: runs.iter().find(|known| known.plan.run.as_str() == run).map(|known| known.record.header.started),
+            run: clip(&run),
+            applications: names.iter().map(|name| clip(name)).collect(),
+        })
     }))
 }
 
-/// Every node with what the runs and Argo CD say about it, and the graph to draw.
-async fn nodes(
+/// Every node that runs know, and of a checkout those that no run has; of one run those of that run alone.
+fn listed(look: &Look, standing: Option<&Standing>, one: bool) -> Vec<StatusNode> {
+    let checkout = look.checkout.iter().filter(|_| !one);
+    let graph = checkout.flat_map(|checkout| {
+        let ordered = checkout.graph.order().into_iter();
+        ordered.filter_map(move |ix| checkout.applications.get_key_value(&checkout.graph.node(ix).id))
+    });
+    view::listed(standing, graph)
+}
+
+/// Adds what Argo CD says about each node; gives everything that it says.
+async fn live(
     look: &Look,
     cluster: &Cluster,
-    standing: Option<&Standing>,
+    nodes: &mut [StatusNode],
     stale_after: Duration,
     now: Timestamp,
-) -> Result<(Vec<StatusNode>, Option<forge_core::graph::Graph>, Applications), Failure> {
-    let blank = |node: &forge_core::name::NodeId, application: &ApplicationId| StatusNode {
-        node: node.clone(),
-        application: application.clone(),
-        phase: None,
-        detail: String::new(),
-        since: None,
-        run: None,
-        live: None,
-        stale: false,
-    };
-    let mut nodes: Vec<StatusNode> = match (standing, &look.checkout) {
-        (Some(standing), _) => standing
-            .nodes
-            .iter()
-            .map(|(view, application, run)| StatusNode {
-                phase: Some(view.phase),
-                detail: shown(&view.detail),
-                since: view.since,
-                run: Some(run.clone()),
-                ..blank(&view.node, application)
-            })
-            .collect(),
-        (None, Some(checkout)) => {
-            let ordered = checkout.graph.order();
-            let ids = ordered.iter().map(|ix| &checkout.graph.node(*ix).id);
-            ids.filter_map(|id| Some(blank(id, checkout.applications.get(id)?))).collect()
-        }
-        (None, None) => return Err(look.nothing_known()),
-    };
+) -> Result<Applications, Failure> {
     let wanted: BTreeSet<ApplicationId> = nodes.iter().map(|node| node.application.clone()).collect();
     let live = look::applications(cluster, &look.argocd, &wanted).await?;
-    for node in &mut nodes {
+    for node in nodes {
         node.live = live.found.get(&node.application).cloned();
         node.stale = node.live.as_ref().is_some_and(|live| live.is_stale(now, stale_after));
     }
-    // A checkout knows the stacks; the plan of a run does not.
-    let drawn = |checkout: &look::Checkout| nodes.iter().all(|node| checkout.graph.find(&node.node).is_some());
-    let graph = match (&look.checkout, standing) {
-        (Some(checkout), _) if drawn(checkout) => Some(checkout.graph.clone()),
-        (_, Some(standing)) => view::graph(&standing.plan),
-        _ => None,
-    };
-    Ok((nodes, graph, live))
+    Ok(live)
+}
+
+/// All nodes of the environment are among these: a checkout says which there are, else only a run of the platform does.
+fn is_whole(look: &Look, standing: Option<&Standing>, nodes: &[StatusNode]) -> bool {
+    let Some(checkout) = &look.checkout else { return standing.is_some_and(|standing| standing.whole) };
+    let listed: BTreeSet<&NodeId> = nodes.iter().map(|node| &node.node).collect();
+    checkout.applications.keys().all(|node| listed.contains(node))
+}
+
+/// The graph to draw. A checkout knows the stacks; the plan of a run does not.
+fn picture(look: &Look, standing: Option<&Standing>, nodes: &[StatusNode]) -> Option<Graph> {
+    let holds_all = |graph: &Graph| nodes.iter().all(|node| graph.find(&node.node).is_some());
+    match &look.checkout {
+        Some(checkout) if holds_all(&checkout.graph) => Some(checkout.graph.clone()),
+        _ => view::graph(&standing?.plan),
+    }
 }
 
 /// Applications of the environment's AppProject that no node stands for.
@@ -315,7 +325,7 @@ fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
         ("phase", format!("{}: {}", status.lead.phase.title(), status.lead.because)),
         ("authority", status.lead.authority.to_owned()),
     ];
-    lines.push(("window", status.window.as_ref().map_or("none".to_owned(), |window| window_line(window, now))));
+    lines.push(("window", window_line(&status.window, now)));
     if let Some(run) = &status.run {
         let commit = run.commit.as_deref().and_then(|commit| commit.get(..10)).map(|c| format!(", commit {c}"));
         let (started, commit) = (run.started.strftime("%FT%TZ"), commit.unwrap_or_default());
@@ -332,7 +342,12 @@ fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
     lines.into_iter().map(|(what, value)| (what.to_owned(), value)).collect()
 }
 
-fn window_line(window: &Window, now: Timestamp) -> String {
+fn window_line(window: &Seen<Window>, now: Timestamp) -> String {
+    let window = match window {
+        Seen::Absent => return "none".to_owned(),
+        Seen::Unknown => return "not known: the AppProject may not be read".to_owned(),
+        Seen::Found(window) => window,
+    };
     let names: Vec<&str> = window.applications.iter().map(String::as_str).collect();
     let age = window.since.map_or_else(|| "of unknown age".to_owned(), |since| format!("for {}", between(since, now)));
     let count = names.len();
@@ -348,7 +363,9 @@ fn counts(status: &Status) -> String {
     }
     let (nodes, well) = (status.nodes.len(), status.nodes.iter().filter(|node| node.is_well()).count());
     if phases.is_empty() {
-        return format!("{well} of {nodes} Synced and Healthy; no run has proven them");
+        let proven =
+            if status.runs_read { "no run has proven them" } else { "whether a run has proven them is not known" };
+        return format!("{well} of {nodes} Synced and Healthy; {proven}");
     }
     let told: Vec<String> = phases.iter().map(|(phase, count)| format!("{count} {}", phase.as_str())).collect();
     format!("{well} of {nodes} well: {}", told.join(", "))
@@ -366,8 +383,7 @@ fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
         let word = |word: Option<&String>| word.map_or_else(|| "-".to_owned(), |word| clip(word));
         let live = node.live.as_ref();
         let phase = node.phase.map_or("-", Phase::as_str);
-        let since = node.since.or_else(|| live.and_then(|live| live.since));
-        let since = since.map_or_else(|| "-".to_owned(), |since| age(between(since, now)));
+        let since = node.since().map_or_else(|| "-".to_owned(), |since| age(between(since, now)));
         let (sync, health) = (word(live.and_then(|l| l.sync.as_ref())), word(live.and_then(|l| l.health.as_ref())));
         let detail = detail(node, now);
         let line = format!("{:<width$}  {phase:<8}  {sync:<9}  {health:<11}  {since:>7}  {detail}", node.node.as_str());

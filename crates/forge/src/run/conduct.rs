@@ -77,7 +77,7 @@ pub(crate) async fn conduct(
     if let Renewal::Lost(to) = patiently(renewed).await? {
         return Err(lease_lost(&plan, &to));
     }
-    let header = header.unwrap_or_else(|| new_header(&plan, Timestamp::now()));
+    let header = header.unwrap_or_else(|| Header::new(&plan, Timestamp::now()));
     // One that was submitted and is not there any more was deleted, even where this process did not see it.
     let seen_workflow = header.workflow.as_deref() == Some(&render::workflow_name(&plan.run, header.resubmitted));
     let mut conductor = Conductor {
@@ -124,26 +124,6 @@ pub(crate) async fn conduct(
 fn lease_lost(plan: &RunPlan, to: &str) -> Failure {
     Failure::new(Code::RunInProgress, format!("run `{}` lost its Lease to `{to}`", plan.run))
         .hint("another run has taken over; nothing of this one goes on")
-}
-
-fn new_header(plan: &RunPlan, now: Timestamp) -> Header {
-    Header {
-        run: plan.run.clone(),
-        environment: plan.environment.clone(),
-        scope: plan.scope.clone(),
-        plan: plan.plan.clone(),
-        commit: plan.commit.clone(),
-        runner: plan.runner,
-        nodes: plan.len(),
-        started: now,
-        deadline: plan.deadline(now),
-        workflow: None,
-        resubmitted: 0,
-        agents_replaced: 0,
-        trouble: None,
-        not_held: Default::default(),
-        ended: None,
-    }
 }
 
 /// Asks until there is an answer; only what does not help to ask again is a failure.

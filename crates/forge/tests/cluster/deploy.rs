@@ -35,9 +35,12 @@ fn forty_six_applications_are_proven_in_order_and_a_second_run_writes_nothing() 
     };
     let before = lease();
     let since = mark();
-    let again = stage.forge(&["platform", "deploy"]);
+    let again = stage.forge(&["platform", "deploy", "--output", "json"]);
     assert_eq!(again.code, 0, "{}", again.stderr);
     assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
+    let report: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
+    assert_eq!(report["verdict"], "done", "{report:#}");
+    assert_eq!(report["statistics"]["unchanged"], 46, "{report:#}");
     let writes: Vec<String> = stage
         .environment
         .audit(since)

@@ -53,7 +53,8 @@ impl Stage {
     pub(crate) fn deploy(&self, code: i32) -> Value {
         let ended = self.forge(&["platform", "deploy", "--output", "json"]);
         assert_eq!(ended.code, code, "{}\n{}", ended.stdout, ended.stderr);
-        serde_json::from_str(&ended.stdout).unwrap_or(Value::Null)
+        serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}\n{}", ended.stdout, ended.stderr))
     }
 
     /// Entries of the newest run, by node.

@@ -8,12 +8,11 @@ use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::gate::Decision;
 use forge_core::graph::Scope;
 use forge_core::plan::plan;
 use forge_core::render;
 use forge_core::run::{Record, RunPlan, Runner};
-use forge_core::view::RunReport;
+use forge_core::view::{LookedAt, RunReport};
 use jiff::Timestamp;
 
 use crate::argocd::ArgoCd;
@@ -165,10 +164,18 @@ async fn deploy(
             output.paint(Paint::Good, "done"),
             made.commit
         ));
+        if arguments.output != Format::Text {
+            output.data(&document(arguments.output, &looked_at(&looked).done(Timestamp::now())))?;
+        }
         return Ok(Exit::Done);
     }
     if arguments.dry_run {
-        return dry_run(&looked, output);
+        let looked = looked_at(&looked);
+        output.data(&match arguments.output {
+            Format::Text => outlook(&looked),
+            format => document(format, &looked.dry_run(Timestamp::now())),
+        })?;
+        return Ok(Exit::Done);
     }
     let run = loop {
         let again =
@@ -229,8 +236,11 @@ async fn followed(
     output: &mut Output<'_>,
 ) -> Result<Option<Record>, Failure> {
     let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
-    let before = records::latest(&place.cluster, &place.places.workflows, &run.environment).await.ok().flatten();
-    let mut live = Live::new(output.live).like(run, before.as_ref().map(|stored| &stored.record));
+    // Without the times of earlier runs there is a run to follow all the same.
+    let kept = records::all(&place.cluster, &place.places.workflows, &run.environment).await.unwrap_or_default();
+    let earlier: Vec<&Record> =
+        kept.runs.iter().filter(|stored| stored.plan.run != run.run).map(|stored| &stored.record).collect();
+    let mut live = Live::new(output.live).like(run, &earlier);
     let output = std::cell::RefCell::new(output);
     let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
     follow::follow(place, run, conducted, &who, show, |text| output.borrow_mut().say(text)).await
@@ -238,32 +248,26 @@ async fn followed(
 
 /// The report on stdout; the exit code says the same.
 fn finish(format: Format, run: &RunPlan, record: &Record, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let report = RunReport::new(run, record, Timestamp::now());
-    let text = match format {
-        Format::Text => report.text(),
-        Format::Json => format!("{:#}\n", serde_json::json!(report)),
-        Format::Junit => render::junit(&report),
-    };
-    output.data(&text)?;
+    output.data(&document(format, &RunReport::new(run, record, Timestamp::now())))?;
     let verdict = record.header.ended.as_ref().map(|ended| ended.verdict);
     Ok(verdict.map_or(Exit::Partial, forge_core::run::Verdict::exit))
 }
 
-fn dry_run(looked: &Looked, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let passed = looked.passed();
-    let mut text = String::new();
-    for node in looked.run.nodes() {
-        let line = match looked.decisions.get(&node.id) {
-            _ if passed.contains(&node.id) => "proven; passes without a sync".to_owned(),
-            Some(Decision::Proven(_)) => "unchanged; proven again after what it waits for".to_owned(),
-            Some(Decision::Wait(wait)) => wait.on.to_string(),
-            Some(Decision::Failed(failure)) => format!("would fail: {}", failure.why),
-            None => "not looked at".to_owned(),
-        };
-        text.push_str(&format!("{:<50} {line}\n", node.id.as_str()));
+fn document(format: Format, report: &RunReport) -> String {
+    match format {
+        Format::Text => report.text(),
+        Format::Json => format!("{:#}\n", serde_json::json!(report)),
+        Format::Junit => render::junit(report),
     }
-    output.data(&text)?;
-    Ok(Exit::Done)
+}
+
+fn looked_at(looked: &Looked) -> LookedAt<'_> {
+    LookedAt { plan: &looked.run, decisions: &looked.decisions, passed: looked.passed() }
+}
+
+/// What a run would do, a line for each node.
+fn outlook(looked: &LookedAt<'_>) -> String {
+    looked.plan.nodes().map(|node| format!("{:<50} {}\n", node.id.as_str(), looked.outlook(&node.id))).collect()
 }
 
 /// The commit of the run, and that Argo CD can see it.
