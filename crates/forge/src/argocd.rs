@@ -5,6 +5,7 @@
 
 mod application;
 mod feed;
+mod list;
 mod tree;
 
 use std::path::Path;
@@ -146,19 +147,18 @@ impl ArgoCd {
         match tokio::time::timeout(patience, self.client.request::<Value>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(plain(error.into())),
-            Err(_) => Err(ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))),
+            Err(_) => Err(late(patience)),
         }
     }
 
     /// All Applications that the account may see.
     pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
-        let mut answer = self.send(Method::GET, "/applications", None, REFRESH_PATIENCE).await?;
-        let items = match answer.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            Some(Value::Null) | None if answer.get("metadata").is_some() => Vec::new(),
-            _ => return Err(ClusterError::Unreadable("a list of Applications has no items".to_owned())),
+        let request = self.request(Method::GET, "/applications", None)?;
+        let listed = async {
+            let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;
+            list::read(body).await
         };
-        Ok(items.iter().filter_map(Application::read).collect())
+        tokio::time::timeout(REFRESH_PATIENCE, listed).await.unwrap_or_else(|_| Err(late(REFRESH_PATIENCE)))
     }
 
     /// One Application, as it is stored.
@@ -231,6 +231,10 @@ impl ArgoCd {
         let answer = answer.map_err(|_| ClusterError::Unreachable("Argo CD's stream was not answered".to_owned()))?;
         answer.map_err(|error| plain(error.into()))
     }
+}
+
+fn late(patience: Duration) -> ClusterError {
+    ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))
 }
 
 /// Argo CD says some of its not-founds with other codes.
