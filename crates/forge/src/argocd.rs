@@ -242,13 +242,32 @@ fn not_found(error: &ClusterError) -> bool {
     matches!(error, ClusterError::Refused { message, .. } if message.contains("not found"))
 }
 
-/// The message inside Argo CD's own form of an error.
+/// The code that was sent. The body of Argo CD's errors says which one it was in gRPC, and that is what kube reads.
+fn sent(code: u16) -> u16 {
+    match code {
+        1 => 408,
+        // Unknown (2) too: refusals without a code of their own have it, and asking again does not help those.
+        2 | 3 | 9 | 11 => 400,
+        4 => 504,
+        5 => 404,
+        6 | 10 => 409,
+        7 => 403,
+        8 => 429,
+        12 => 501,
+        13 | 15 => 500,
+        14 => 503,
+        16 => 401,
+        other => other,
+    }
+}
+
+/// Code and message inside Argo CD's own form of an error.
 fn plain(error: ClusterError) -> ClusterError {
     match error {
         ClusterError::Refused { code, message } => {
             let inner: Option<Value> = serde_json::from_str(&message).ok();
             let text = inner.as_ref().and_then(|inner| inner.get("message")).and_then(Value::as_str);
-            ClusterError::Refused { code, message: text.map_or(message.clone(), str::to_owned) }
+            ClusterError::Refused { code: sent(code), message: application::message(text.unwrap_or(&message)) }
         }
         other => other,
     }
@@ -282,6 +301,18 @@ pub(crate) fn failure(error: &ClusterError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_codes_of_grpc_are_told_apart_and_long_refusals_are_cut() {
+        let refused = |code: u16, message: &str| plain(ClusterError::Refused { code, message: message.to_owned() });
+        assert!(refused(5, "").is_missing() && refused(404, "").is_missing());
+        assert!(refused(14, "").is_transient() && !refused(2, "").is_transient());
+        for code in [7, 16] {
+            assert_eq!(failure(&refused(code, "permission denied")).code, Code::Forbidden);
+        }
+        let long = json!({"message": "x".repeat(100_000)}).to_string();
+        assert!(refused(9, &long).to_string().len() <= 1024);
+    }
 
     #[test]
     fn an_address_in_the_cluster_becomes_a_path_of_the_api_server() {
