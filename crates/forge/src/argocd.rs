@@ -7,6 +7,7 @@ mod application;
 mod feed;
 mod list;
 mod tree;
+mod trust;
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,13 +22,16 @@ use http::{Method, Request};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, escaped, path};
+use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
+pub(crate) use trust::certificates;
 
 /// The name of the info that carries our nonce.
 pub(crate) const NONCE: &str = "forge-nonce";
+/// The key of Argo CD's certificate in the Secret of the account, and its file beside the token.
+pub(crate) const CERTIFICATE: &str = "ca.crt";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a comparison may take.
@@ -42,11 +46,12 @@ pub(crate) struct ArgoCd {
 }
 
 impl ArgoCd {
-    /// At an address of its own.
+    /// At an address of its own. Over TLS it must show one of these certificates, or one that they issued; without any,
+    /// one that the system trusts.
     ///
     /// # Errors
-    /// When the address cannot be used.
-    pub(crate) fn at(url: &str, token: SecretString) -> Result<Self, Failure> {
+    /// When the address or the certificates cannot be used.
+    pub(crate) fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
         let bad = |why: &dyn std::fmt::Display| {
             Failure::new(Code::BadArgument, format!("`{}` cannot be the address of Argo CD: {why}", clip(url)))
         };
@@ -54,7 +59,10 @@ impl ArgoCd {
         let mut config = kube::Config::new(uri);
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(5));
-        let client = kube::Client::try_from(config).map_err(|error| bad(&error))?;
+        let client = match certificates.filter(|_| config.cluster_url.scheme_str() == Some("https")) {
+            Some(pem) => trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?,
+            None => kube::Client::try_from(config).map_err(|error| bad(&error))?,
+        };
         Ok(Self { client, prefix: String::new(), token })
     }
 
@@ -71,14 +79,9 @@ impl ArgoCd {
             )
             .hint("`forge bootstrap` makes the account's token"));
         };
-        let field = |name: &str| {
-            use base64::Engine as _;
-            let text = secret.pointer(&format!("/data/{name}")).and_then(Value::as_str)?;
-            String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).ok()?).ok()
-        };
         let broken =
             || Failure::new(Code::NotBootstrapped, "the Secret of the Argo CD account is not what bootstrap writes");
-        let (server, token) = field("server").zip(field("token")).ok_or_else(broken)?;
+        let (server, token) = secret_text(&secret, "server").zip(secret_text(&secret, "token")).ok_or_else(broken)?;
         Self::proxied(cluster, &server, SecretString::from(token)).ok_or_else(broken)
     }
 
@@ -106,7 +109,7 @@ impl ArgoCd {
         Ok(name.map(str::to_owned))
     }
 
-    /// With a token from a mounted file.
+    /// With a token from a mounted file, and Argo CD's certificate from the file beside it, where there is one.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -116,11 +119,13 @@ impl ArgoCd {
                 Failure::new(Code::NotBootstrapped, format!("failed to read `{}`: {error}", file.display()))
             })
         };
+        let beside = token_file.with_file_name(CERTIFICATE);
+        let certificates = if beside.exists() { Some(read(&beside)?) } else { None };
         let address = match address.strip_prefix('@') {
             Some(file) => read(Path::new(file))?,
             None => address.to_owned(),
         };
-        Self::at(&address, SecretString::from(read(token_file)?))
+        Self::at(&address, SecretString::from(read(token_file)?), certificates.as_deref())
     }
 
     fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>, ClusterError> {
@@ -293,8 +298,15 @@ pub(crate) fn failure(error: &ClusterError) -> Failure {
                 "`forge bootstrap` gives the account `forge` a token and the permission to get and sync Applications",
             )
         }
-        other => Failure::new(Code::ArgoUnreachable, format!("Argo CD does not answer: {other}"))
-            .hint("`kubectl -n argocd get pods` must show a running argocd-server"),
+        other => {
+            let said = other.to_string();
+            let hint = if said.contains("certificate") {
+                "it shows another certificate than the stored one, or an expired one: `forge bootstrap` stores it anew"
+            } else {
+                "`kubectl -n argocd get pods` must show a running argocd-server"
+            };
+            Failure::new(Code::ArgoUnreachable, format!("Argo CD does not answer: {said}")).hint(hint)
+        }
     }
 }
 
@@ -312,6 +324,19 @@ mod tests {
         }
         let long = json!({"message": "x".repeat(100_000)}).to_string();
         assert!(refused(9, &long).to_string().len() <= 1024);
+    }
+
+    #[test]
+    fn the_certificate_lies_beside_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "t\n").unwrap();
+        std::fs::write(folder.path().join("server"), "https://argocd-server.argocd.svc\n").unwrap();
+        std::fs::write(folder.path().join(CERTIFICATE), "not a certificate").unwrap();
+        let address = format!("@{}", folder.path().join("server").display());
+        // Never ignored: what cannot be used is an error, not a reason to trust somebody else.
+        let failure = ArgoCd::mounted(&address, &token).err().unwrap();
+        assert!(failure.message.contains(CERTIFICATE), "{}", failure.message);
     }
 
     #[test]
