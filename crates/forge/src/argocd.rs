@@ -10,6 +10,7 @@ mod tree;
 mod trust;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forge_core::code::Code;
@@ -28,6 +29,8 @@ pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
 pub(crate) use trust::certificates;
 
+use tree::Trees;
+
 /// The name of the info that carries our nonce.
 pub(crate) const NONCE: &str = "forge-nonce";
 /// The key of Argo CD's certificate in the Secret of the account, and its file beside the token.
@@ -43,6 +46,7 @@ pub(crate) struct ArgoCd {
     client: kube::Client,
     prefix: String,
     token: SecretString,
+    trees: Arc<Trees>,
 }
 
 impl ArgoCd {
@@ -63,7 +67,7 @@ impl ArgoCd {
             Some(pem) => trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?,
             None => kube::Client::try_from(config).map_err(|error| bad(&error))?,
         };
-        Ok(Self { client, prefix: String::new(), token })
+        Ok(Self { client, prefix: String::new(), token, trees: Arc::default() })
     }
 
     /// Through the API server, as the Secret of the account says.
@@ -87,7 +91,7 @@ impl ArgoCd {
 
     /// Through the API server, with this token; nothing where the address is not one inside the cluster.
     pub(crate) fn proxied(cluster: &Cluster, server: &str, token: SecretString) -> Option<Self> {
-        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token })
+        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token, trees: Arc::default() })
     }
 
     /// A token for the account `forge`, made by an administrator.
