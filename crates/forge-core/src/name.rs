@@ -92,6 +92,16 @@ pub fn clip(text: &str) -> String {
     }
 }
 
+/// A text of at most so many bytes, three or more: cut between characters, with an ellipsis where something is missing.
+pub fn cut(text: &str, longest: usize) -> Cow<'_, str> {
+    const ELLIPSIS: char = '…';
+    if text.len() <= longest {
+        return Cow::Borrowed(text);
+    }
+    let (kept, _) = text.split_at(text.floor_char_boundary(longest.saturating_sub(ELLIPSIS.len_utf8())));
+    Cow::Owned(format!("{kept}{ELLIPSIS}"))
+}
+
 macro_rules! label_name {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
@@ -381,6 +391,15 @@ mod tests {
         for bad in ["a", "a/", "/b", "a/b/c", "a//b"] {
             assert!(bad.parse::<ProjectId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_one_that_fits_is_left_alone() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abc…");
+        // Two bytes each: the one that does not fit whole is left out.
+        assert_eq!(cut("äääää", 8), "ää…");
+        assert!((3..40).all(|longest| cut(&"日本語".repeat(9), longest).len() <= longest));
     }
 
     #[test]

@@ -5,9 +5,12 @@
 
 mod application;
 mod feed;
+mod list;
 mod tree;
+mod trust;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forge_core::code::Code;
@@ -20,13 +23,18 @@ use http::{Method, Request};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, escaped, path};
+use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
+pub(crate) use trust::certificates;
+
+use tree::Trees;
 
 /// The name of the info that carries our nonce.
 pub(crate) const NONCE: &str = "forge-nonce";
+/// The key of Argo CD's certificate in the Secret of the account, and its file beside the token.
+pub(crate) const CERTIFICATE: &str = "ca.crt";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a comparison may take.
@@ -38,14 +46,16 @@ pub(crate) struct ArgoCd {
     client: kube::Client,
     prefix: String,
     token: SecretString,
+    trees: Arc<Trees>,
 }
 
 impl ArgoCd {
-    /// At an address of its own.
+    /// At an address of its own. Over TLS it must show one of these certificates, or one that they issued; without any,
+    /// one that the system trusts.
     ///
     /// # Errors
-    /// When the address cannot be used.
-    pub(crate) fn at(url: &str, token: SecretString) -> Result<Self, Failure> {
+    /// When the address or the certificates cannot be used.
+    pub(crate) fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
         let bad = |why: &dyn std::fmt::Display| {
             Failure::new(Code::BadArgument, format!("`{}` cannot be the address of Argo CD: {why}", clip(url)))
         };
@@ -53,8 +63,11 @@ impl ArgoCd {
         let mut config = kube::Config::new(uri);
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(5));
-        let client = kube::Client::try_from(config).map_err(|error| bad(&error))?;
-        Ok(Self { client, prefix: String::new(), token })
+        let client = match certificates.filter(|_| config.cluster_url.scheme_str() == Some("https")) {
+            Some(pem) => trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?,
+            None => kube::Client::try_from(config).map_err(|error| bad(&error))?,
+        };
+        Ok(Self { client, prefix: String::new(), token, trees: Arc::default() })
     }
 
     /// Through the API server, as the Secret of the account says.
@@ -70,20 +83,15 @@ impl ArgoCd {
             )
             .hint("`forge bootstrap` makes the account's token"));
         };
-        let field = |name: &str| {
-            use base64::Engine as _;
-            let text = secret.pointer(&format!("/data/{name}")).and_then(Value::as_str)?;
-            String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).ok()?).ok()
-        };
         let broken =
             || Failure::new(Code::NotBootstrapped, "the Secret of the Argo CD account is not what bootstrap writes");
-        let (server, token) = field("server").zip(field("token")).ok_or_else(broken)?;
+        let (server, token) = secret_text(&secret, "server").zip(secret_text(&secret, "token")).ok_or_else(broken)?;
         Self::proxied(cluster, &server, SecretString::from(token)).ok_or_else(broken)
     }
 
     /// Through the API server, with this token; nothing where the address is not one inside the cluster.
     pub(crate) fn proxied(cluster: &Cluster, server: &str, token: SecretString) -> Option<Self> {
-        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token })
+        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token, trees: Arc::default() })
     }
 
     /// A token for the account `forge`, made by an administrator.
@@ -105,7 +113,7 @@ impl ArgoCd {
         Ok(name.map(str::to_owned))
     }
 
-    /// With a token from a mounted file.
+    /// With a token from a mounted file, and Argo CD's certificate from the file beside it, where there is one.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -115,11 +123,13 @@ impl ArgoCd {
                 Failure::new(Code::NotBootstrapped, format!("failed to read `{}`: {error}", file.display()))
             })
         };
+        let beside = token_file.with_file_name(CERTIFICATE);
+        let certificates = if beside.exists() { Some(read(&beside)?) } else { None };
         let address = match address.strip_prefix('@') {
             Some(file) => read(Path::new(file))?,
             None => address.to_owned(),
         };
-        Self::at(&address, SecretString::from(read(token_file)?))
+        Self::at(&address, SecretString::from(read(token_file)?), certificates.as_deref())
     }
 
     fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>, ClusterError> {
@@ -146,19 +156,18 @@ impl ArgoCd {
         match tokio::time::timeout(patience, self.client.request::<Value>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(plain(error.into())),
-            Err(_) => Err(ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))),
+            Err(_) => Err(late(patience)),
         }
     }
 
     /// All Applications that the account may see.
     pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
-        let mut answer = self.send(Method::GET, "/applications", None, REFRESH_PATIENCE).await?;
-        let items = match answer.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            Some(Value::Null) | None if answer.get("metadata").is_some() => Vec::new(),
-            _ => return Err(ClusterError::Unreadable("a list of Applications has no items".to_owned())),
+        let request = self.request(Method::GET, "/applications", None)?;
+        let listed = async {
+            let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;
+            list::read(body).await
         };
-        Ok(items.iter().filter_map(Application::read).collect())
+        tokio::time::timeout(REFRESH_PATIENCE, listed).await.unwrap_or_else(|_| Err(late(REFRESH_PATIENCE)))
     }
 
     /// One Application, as it is stored.
@@ -233,18 +242,41 @@ impl ArgoCd {
     }
 }
 
+fn late(patience: Duration) -> ClusterError {
+    ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))
+}
+
 /// Argo CD says some of its not-founds with other codes.
 fn not_found(error: &ClusterError) -> bool {
     matches!(error, ClusterError::Refused { message, .. } if message.contains("not found"))
 }
 
-/// The message inside Argo CD's own form of an error.
+/// The code that was sent. The body of Argo CD's errors says which one it was in gRPC, and that is what kube reads.
+fn sent(code: u16) -> u16 {
+    match code {
+        1 => 408,
+        // Unknown (2) too: refusals without a code of their own have it, and asking again does not help those.
+        2 | 3 | 9 | 11 => 400,
+        4 => 504,
+        5 => 404,
+        6 | 10 => 409,
+        7 => 403,
+        8 => 429,
+        12 => 501,
+        13 | 15 => 500,
+        14 => 503,
+        16 => 401,
+        other => other,
+    }
+}
+
+/// Code and message inside Argo CD's own form of an error.
 fn plain(error: ClusterError) -> ClusterError {
     match error {
         ClusterError::Refused { code, message } => {
             let inner: Option<Value> = serde_json::from_str(&message).ok();
             let text = inner.as_ref().and_then(|inner| inner.get("message")).and_then(Value::as_str);
-            ClusterError::Refused { code, message: text.map_or(message.clone(), str::to_owned) }
+            ClusterError::Refused { code: sent(code), message: application::message(text.unwrap_or(&message)) }
         }
         other => other,
     }
@@ -270,14 +302,46 @@ pub(crate) fn failure(error: &ClusterError) -> Failure {
                 "`forge bootstrap` gives the account `forge` a token and the permission to get and sync Applications",
             )
         }
-        other => Failure::new(Code::ArgoUnreachable, format!("Argo CD does not answer: {other}"))
-            .hint("`kubectl -n argocd get pods` must show a running argocd-server"),
+        other => {
+            let said = other.to_string();
+            let hint = if said.contains("certificate") {
+                "it shows another certificate than the stored one, or an expired one: `forge bootstrap` stores it anew"
+            } else {
+                "`kubectl -n argocd get pods` must show a running argocd-server"
+            };
+            Failure::new(Code::ArgoUnreachable, format!("Argo CD does not answer: {said}")).hint(hint)
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_codes_of_grpc_are_told_apart_and_long_refusals_are_cut() {
+        let refused = |code: u16, message: &str| plain(ClusterError::Refused { code, message: message.to_owned() });
+        assert!(refused(5, "").is_missing() && refused(404, "").is_missing());
+        assert!(refused(14, "").is_transient() && !refused(2, "").is_transient());
+        for code in [7, 16] {
+            assert_eq!(failure(&refused(code, "permission denied")).code, Code::Forbidden);
+        }
+        let long = json!({"message": "x".repeat(100_000)}).to_string();
+        assert!(refused(9, &long).to_string().len() <= 1024);
+    }
+
+    #[test]
+    fn the_certificate_lies_beside_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "t\n").unwrap();
+        std::fs::write(folder.path().join("server"), "https://argocd-server.argocd.svc\n").unwrap();
+        std::fs::write(folder.path().join(CERTIFICATE), "not a certificate").unwrap();
+        let address = format!("@{}", folder.path().join("server").display());
+        // Never ignored: what cannot be used is an error, not a reason to trust somebody else.
+        let failure = ArgoCd::mounted(&address, &token).err().unwrap();
+        assert!(failure.message.contains(CERTIFICATE), "{}", failure.message);
+    }
 
     #[test]
     fn an_address_in_the_cluster_becomes_a_path_of_the_api_server() {

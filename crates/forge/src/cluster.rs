@@ -204,6 +204,13 @@ fn unreadable(text: &str) -> ClusterError {
     ClusterError::Unreadable(text.to_owned())
 }
 
+/// A text that a Secret holds.
+pub(crate) fn secret_text(secret: &Value, key: &str) -> Option<String> {
+    use base64::Engine as _;
+    let encoded = secret.get("data")?.get(key)?.as_str()?;
+    String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded).ok()?).ok()
+}
+
 /// A text as part of a query.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

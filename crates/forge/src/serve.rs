@@ -81,7 +81,9 @@ impl Open {
             return Err(Failure::new(Code::RunBroken, format!("run `{run}` has no header yet")));
         };
         let recorder = Recorder::open(cluster, namespace, plan.clone()).await?;
-        let git = Arc::new(GitReader::new(std::env::temp_dir().join("forge-git")));
+        let git = GitReader::temporary()
+            .map_err(|error| Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}")))?;
+        let git = Arc::new(git);
         let prover = Prover::new(&plan, header.deadline, feed, recorder.clone(), git, metrics);
         Ok(Self { prover, recorder })
     }

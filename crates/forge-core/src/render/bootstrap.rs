@@ -171,11 +171,14 @@ fn policy(places: &Places) -> Vec<Placed> {
             "(has({object}.spec.syncWindows) ? {object}.spec.syncWindows : []).filter(w, !(has(w.description) && w.description.startsWith('{WINDOW_PREFIX}')))"
         )
     };
-    let kept = |metadata: &str| {
+    // Absent is the same as empty: the API server leaves empty ones out.
+    let kept = |field: &str, empty: &str| {
         format!(
-            "(has(object.metadata.{metadata}) ? object.metadata.{metadata} : {{}}) == (has(oldObject.metadata.{metadata}) ? oldObject.metadata.{metadata} : {{}})"
+            "(has(object.{field}) ? object.{field} : {empty}) == (has(oldObject.{field}) ? oldObject.{field} : {empty})"
         )
     };
+    let marks = [kept("metadata.labels", "{}"), kept("metadata.annotations", "{}")].join(" && ");
+    let bonds = [kept("metadata.ownerReferences", "[]"), kept("metadata.finalizers", "[]")].join(" && ");
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": metadata(NAME, None),
@@ -196,8 +199,18 @@ fn policy(places: &Places) -> Vec<Placed> {
                     "message": "the executor changes nothing of an AppProject but spec.syncWindows",
                 },
                 {
-                    "expression": format!("request.operation != 'UPDATE' || ({} && {})", kept("labels"), kept("annotations")),
+                    "expression": format!("request.operation != 'UPDATE' || ({marks})"),
                     "message": "the executor changes neither labels nor annotations of an AppProject",
+                },
+                {
+                    // Either would decide when it goes away, and what goes with it.
+                    "expression": format!("request.operation != 'UPDATE' || ({bonds})"),
+                    "message": "the executor changes neither owners nor finalizers of an AppProject",
+                },
+                {
+                    // It holds tokens of roles, and is no subresource: who may patch the object may patch it too.
+                    "expression": format!("request.operation != 'UPDATE' || ({})", kept("status", "{}")),
+                    "message": "the executor does not change the status of an AppProject",
                 },
                 {
                     "expression": format!("request.operation != 'UPDATE' || {} == {}", others("object"), others("oldObject")),
@@ -234,4 +247,33 @@ pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Val
             "syncWindows": window,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expressions() -> Vec<String> {
+        let policy = policy(&Places::default()).into_iter().next().unwrap().object;
+        let validations = policy["spec"]["validations"].as_array().unwrap().clone();
+        validations.iter().map(|validation| validation["expression"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn whatever_could_hand_an_app_project_to_somebody_else_is_compared_with_what_it_was() {
+        let all = expressions().join("\n");
+        for field in ["labels", "annotations", "ownerReferences", "finalizers"] {
+            let both = format!("(has(object.metadata.{field}) ? object.metadata.{field} : ");
+            assert!(all.contains(&both) && all.contains(&format!("has(oldObject.metadata.{field})")), "{field}");
+        }
+        assert!(all.contains("has(object.status) ? object.status : {}"));
+    }
+
+    #[test]
+    fn every_expression_is_balanced() {
+        for expression in expressions() {
+            let count = |c: char| expression.chars().filter(|found| *found == c).count();
+            assert!(count('(') == count(')') && count('{') == count('}') && count('[') == count(']'), "{expression}");
+        }
+    }
 }

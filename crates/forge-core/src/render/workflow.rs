@@ -268,7 +268,8 @@ pub fn templates() -> Vec<Value> {
                     "command": ["forge"],
                     "args": [
                         "serve", "node", "--run", "{{workflow.parameters.run}}",
-                        "--node", "{{inputs.parameters.node}}", "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
+                        "--node", "{{inputs.parameters.node}}", "--workflows-namespace", "{{workflow.namespace}}",
+                        "--token-file", format!("{ARGOCD_SECRET_PATH}/token"),
                         "--argocd", format!("@{ARGOCD_SECRET_PATH}/server"),
                     ],
                     "securityContext": {

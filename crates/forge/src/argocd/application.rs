@@ -1,10 +1,13 @@
 //! An Argo CD Application, read loosely: just enough of it for the gate.
 
 use forge_core::gate::{Health, Nonce, Operation, Phase, SyncState};
-use forge_core::name::ApplicationId;
+use forge_core::name::{ApplicationId, cut};
 use serde_json::Value;
 
 use super::NONCE;
+
+/// How much of a message of Argo CD is kept: it may quote a whole manifest, and goes into the record of the run.
+const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// Where an Application's content comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +89,7 @@ impl Application {
         let broken = ["ComparisonError", "InvalidSpecError", "UnknownError"];
         let conditions = list("/status/conditions")
             .filter(|condition| condition.get("type").and_then(Value::as_str).is_some_and(|t| broken.contains(&t)))
-            .filter_map(|condition| condition.get("message").and_then(Value::as_str).map(str::to_owned));
+            .filter_map(|condition| condition.get("message").and_then(Value::as_str).map(message));
         Some(Self {
             id,
             version: text("/metadata/resourceVersion").parse().unwrap_or(0),
@@ -112,6 +115,11 @@ impl Application {
     }
 }
 
+/// What Argo CD says, as much of it as is kept.
+pub(super) fn message(text: &str) -> String {
+    cut(text, LONGEST_MESSAGE).into_owned()
+}
+
 fn health(text: &str) -> Health {
     match text {
         "Healthy" => Health::Healthy,
@@ -135,7 +143,7 @@ fn operation(value: &Value, pending: Option<&Value>) -> Option<Operation> {
     let last = state.map(|state| Operation {
         nonce: nonce(state.pointer("/operation/info")),
         phase: phase(state.get("phase")),
-        message: state.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        message: message(state.get("message").and_then(Value::as_str).unwrap_or_default()),
     });
     let Some(pending) = pending else { return last };
     let nonce = nonce(pending.get("info"));
@@ -193,6 +201,20 @@ mod tests {
         let state = json!({"operationState": {"phase": "Terminating", "message": "m", "operation": {"info": info("r1/a/b/2")}}});
         let found = app(&json!({"info": info("r1/a/b/2")}), &state).operation.unwrap();
         assert_eq!((found.phase, found.message.as_str()), (Phase::Terminating, "m"));
+    }
+
+    #[test]
+    fn messages_are_cut_where_they_are_read() {
+        let long = "ä".repeat(100_000);
+        let status = json!({
+            "operationState": {"phase": "Failed", "message": long},
+            "conditions": [{"type": "ComparisonError", "message": long}, {"type": "SyncError", "message": long}],
+        });
+        let found = app(&Value::Null, &status);
+        let [condition] = found.conditions.as_slice() else { panic!("{:?}", found.conditions) };
+        for text in [condition, &found.operation.unwrap().message] {
+            assert!(text.len() <= LONGEST_MESSAGE && text.starts_with("ää") && text.ends_with("ä…"), "{text}");
+        }
     }
 
     #[test]

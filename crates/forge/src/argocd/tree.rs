@@ -2,6 +2,8 @@
 //! objects that a node requires. All of it is read through Argo CD, which serves members of an Application's tree only.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use forge_core::digest::Digest;
 use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, Tree, Workload};
@@ -16,6 +18,27 @@ use crate::cluster::ClusterError;
 const AT_ONCE: usize = 8;
 /// Pods of one Application that are looked at.
 const MOST_PODS: usize = 500;
+
+/// How long it is remembered what an ancestor's tree holds: many nodes that wait for an object ask for the same trees.
+const RECENT: Duration = Duration::from_secs(2);
+
+/// Members of the trees of ancestors, as they were a moment ago. They say where an object lives, never what it is or
+/// that it is there: that is read afresh every time.
+#[derive(Default)]
+pub(super) struct Trees(Mutex<BTreeMap<ApplicationId, (Instant, Arc<[Resource]>)>>);
+
+impl Trees {
+    fn recent(&self, id: &ApplicationId) -> Option<Arc<[Resource]>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(id).filter(|(at, _)| at.elapsed() < RECENT).map(|(_, members)| members.clone())
+    }
+
+    fn keep(&self, id: &ApplicationId, members: Arc<[Resource]>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (at, _)| at.elapsed() < RECENT);
+        known.insert(id.clone(), (Instant::now(), members));
+    }
+}
 
 /// A node of Argo CD's tree.
 struct Member {
@@ -35,8 +58,7 @@ impl ArgoCd {
     ) -> Result<Tree, ClusterError> {
         let id = &application.id;
         let answer = self.tree(id).await?;
-        let nodes = answer.get("nodes").and_then(Value::as_array).cloned().unwrap_or_default();
-        let members: Vec<Member> = nodes.iter().map(member).collect();
+        let members: Vec<Member> = nodes(&answer).map(member).collect();
         let by_uid: BTreeMap<&str, &Member> = members.iter().map(|member| (member.uid.as_str(), member)).collect();
         let workloads = members.iter().filter(|member| is_workload(&member.resource));
         let pods = members.iter().filter(|member| is_pod(&member.resource)).take(MOST_PODS);
@@ -91,8 +113,36 @@ impl ArgoCd {
                 return self.object(&ancestor.id, resource).await;
             }
         }
-        Ok(None)
+        // What a controller made of an ancestor's resources is in the ancestor's tree only.
+        let mut unread = None;
+        for ancestor in elsewhere {
+            match self.members(&ancestor.id).await {
+                Ok(members) => {
+                    if let Some(resource) = members.iter().find(|resource| is(resource, object, application)) {
+                        return self.object(&ancestor.id, resource).await;
+                    }
+                }
+                Err(error) => unread = Some(error),
+            }
+        }
+        // A tree that could not be read may hold it: nobody may say that it does not exist.
+        unread.map_or(Ok(None), Err)
     }
+
+    /// What the tree of an Application holds, or held a moment ago.
+    async fn members(&self, id: &ApplicationId) -> Result<Arc<[Resource]>, ClusterError> {
+        if let Some(members) = self.trees.recent(id) {
+            return Ok(members);
+        }
+        let members: Arc<[Resource]> = nodes(&self.tree(id).await?).map(Resource::read).collect();
+        self.trees.keep(id, members.clone());
+        Ok(members)
+    }
+}
+
+/// The nodes of a tree, as Argo CD serves it.
+fn nodes(tree: &Value) -> impl Iterator<Item = &Value> {
+    tree.get("nodes").and_then(Value::as_array).into_iter().flatten()
 }
 
 fn member(value: &Value) -> Member {
@@ -168,4 +218,88 @@ fn is(resource: &Resource, object: &ObjectRef, application: &Application) -> boo
         None => resource.namespace.is_empty() || resource.namespace == application.destination,
     };
     resource.kind == object.kind && resource.name == object.name && resource.group == group && namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Json;
+    use axum::http::{StatusCode, Uri};
+    use secrecy::SecretString;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(kind: &str, name: &str) -> Value {
+        json!({"group": "example.com", "version": "v1", "kind": kind, "namespace": "shop", "name": name, "uid": name})
+    }
+
+    /// What Argo CD knows: `app` and `near` hold nothing of interest, the controller of `far` made a Database.
+    fn answer(uri: &Uri) -> (StatusCode, Json<Value>) {
+        let path = uri.path().trim_start_matches("/api/v1/applications/");
+        let found = match path {
+            "app/resource-tree" => json!({"nodes": [node("Claim", "own")]}),
+            "near/resource-tree" => json!({}),
+            "far/resource-tree" => json!({"nodes": [node("Claim", "c"), node("Database", "main")]}),
+            "far/resource" => json!({"manifest": r#"{"status": {"phase": "Ready"}}"#}),
+            // So it says that there is none.
+            _ => return (StatusCode::FORBIDDEN, Json(json!({"code": 7, "message": "permission denied"}))),
+        };
+        (StatusCode::OK, Json(found))
+    }
+
+    /// Argo CD, and how many trees it was asked for.
+    async fn serve() -> (ArgoCd, Arc<AtomicUsize>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let trees = Arc::new(AtomicUsize::new(0));
+        let counted = trees.clone();
+        let router = axum::Router::new().fallback(move |uri: Uri| async move {
+            if uri.path().ends_with("/resource-tree") {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            answer(&uri)
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (ArgoCd::at(&format!("http://{address}"), SecretString::from("t".to_owned()), None).unwrap(), trees)
+    }
+
+    fn application(name: &str, resources: &Value) -> Application {
+        let object = json!({
+            "metadata": {"namespace": "argocd", "name": name},
+            "spec": {"destination": {"namespace": "shop"}},
+            "status": {"resources": resources},
+        });
+        Application::read(&object).unwrap()
+    }
+
+    fn wanted(kind: &str, name: &str) -> ObjectRef {
+        let api_version = "example.com/v1".to_owned();
+        ObjectRef { api_version, kind: kind.to_owned(), name: name.to_owned(), namespace: None }
+    }
+
+    #[tokio::test]
+    async fn an_object_that_an_ancestors_controller_made_is_found_in_the_ancestors_tree() {
+        let (argocd, trees) = serve().await;
+        let ancestors = [application("near", &json!([])), application("far", &json!([node("Claim", "c")]))];
+        let objects = [wanted("Database", "main"), wanted("Database", "none"), wanted("Claim", "c")];
+        let tree = argocd.read_tree(&application("app", &json!([])), &objects, &ancestors).await.unwrap();
+        let ready = Some(json!({"status": {"phase": "Ready"}}));
+        let found: Vec<Option<Value>> = tree.objects.into_iter().map(|live| live.value).collect();
+        assert_eq!(found, [ready.clone(), None, ready]);
+        // The node's own, and each ancestor's once, although two objects were looked for in them.
+        assert_eq!(trees.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn a_tree_that_cannot_be_read_hides_no_other_and_is_not_taken_for_an_empty_one() {
+        let (argocd, _) = serve().await;
+        let (app, none) = (application("app", &json!([])), json!([]));
+        let ancestors = [application("gone", &none), application("far", &none)];
+        let tree = argocd.read_tree(&app, &[wanted("Database", "main")], &ancestors).await.unwrap();
+        assert!(tree.objects.iter().all(|live| live.value.is_some()));
+        assert!(argocd.read_tree(&app, &[wanted("Database", "none")], &ancestors).await.is_err());
+    }
 }

@@ -188,7 +188,11 @@ fn same_repository(a: &str, b: &str) -> bool {
 
 async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeId, Decision>, Failure> {
     let recorder = Recorder::in_memory(run.clone());
-    let git = Arc::new(GitReader::new(std::env::temp_dir().join(format!("forge-git-{}", std::process::id()))));
+    let git = GitReader::temporary().map_err(|error| {
+        Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}"))
+            .hint("TMPDIR names the folder that is used")
+    })?;
+    let git = Arc::new(git);
     let deadline = run.deadline(Timestamp::now());
     let prover = Prover::new(run, deadline, feed, recorder, git, Arc::new(Metrics::default()));
     let nodes: Vec<NodeId> = prover.nodes().cloned().collect();

@@ -173,6 +173,7 @@ fn the_account_of_the_job_may_write_its_window_and_nothing_else() {
         sandbox.try_kubectl(&["patch", "appproject", project, "-n", "argocd", "--type=merge", "-p", patch, user], None)
     };
     let ours = r#"{"kind":"deny","schedule":"* * * * *","duration":"24h","applications":["x"],"manualSync":true,"description":"forge-orchestration r1"}"#;
+    let owner = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"6f1c2d3e-0000-4000-8000-000000000000"}"#;
     let other = r#"{"kind":"allow","schedule":"* * * * *","duration":"1h","applications":["*"]}"#;
     let allowed = patch(&format!(r#"{{"spec":{{"syncWindows":[{ours}]}}}}"#));
     assert_eq!(allowed.code, 0, "{}", allowed.stderr);
@@ -181,6 +182,9 @@ fn the_account_of_the_job_may_write_its_window_and_nothing_else() {
         (r#"{"spec":{"destinations":null}}"#.to_owned(), "spec.syncWindows"),
         (format!(r#"{{"spec":{{"syncWindows":[{ours},{other}]}}}}"#), "but its own"),
         (r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned(), "labels"),
+        (r#"{"metadata":{"finalizers":["example.com/never"]}}"#.to_owned(), "finalizers"),
+        (format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}}}}"#), "owners"),
+        (r#"{"status":{"jwtTokensByRole":{"admin":{"items":[{"iat":1}]}}}}"#.to_owned(), "status"),
     ] {
         let refused = patch(&bad);
         assert!(refused.code != 0 && refused.stderr.contains(why), "{bad}: {} {}", refused.stdout, refused.stderr);
