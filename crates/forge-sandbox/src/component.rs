@@ -13,6 +13,9 @@ use crate::health::Check;
 use crate::init::Start;
 use crate::range::Range;
 
+/// Go collects garbage when the heap has grown by so many percent: a sandbox has memory, and is short of processors.
+pub(crate) const GOGC: &str = "400";
+
 /// What components are made from.
 #[derive(Debug)]
 pub struct Context<'c> {
@@ -95,7 +98,8 @@ impl Context<'_> {
     fn component(&self, step: u8, name: &str, folder: &Path, args: Vec<String>, check: Check) -> Component {
         let path =
             format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", self.built.kubernetes.display());
-        let env = BTreeMap::from([("PATH".to_owned(), path), ("HOME".to_owned(), "/tmp".to_owned())]);
+        let env = [("PATH", path.as_str()), ("HOME", "/tmp"), ("GOGC", GOGC)];
+        let env: BTreeMap<String, String> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let start = Start { name: name.to_owned(), program: folder.join(name), args, env, log: self.folder.log(name) };
         Component { start, check, step }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::build::{BuildError, Built};
 use crate::cluster::Cluster;
+use crate::component::GOGC;
 use crate::error::UpError;
 use crate::program::Program;
 
@@ -85,6 +86,9 @@ impl Addition {
                 "global": {"image": {"tag": tag("argocd")?}},
                 "redis": {"image": {"tag": tag("redis")?}},
                 "redisSecretInit": {"enabled": true},
+                "controller": {"env": [memory()]},
+                "server": {"env": [memory()]},
+                "repoServer": {"env": [memory()]},
                 "dex": {"enabled": false},
                 "notifications": {"enabled": false},
                 "configs": {
@@ -103,6 +107,7 @@ impl Addition {
                         {"name": "ARGO_EXECUTOR_PLUGINS", "value": "true"},
                         // How soon what an agent pod reported is looked at; the default is ten seconds.
                         {"name": "DEFAULT_REQUEUE_TIME", "value": "100ms"},
+                        memory(),
                     ],
                 },
                 "workflow": {"serviceAccount": {"create": true}, "rbac": {"agentPermissions": true}},
@@ -122,4 +127,9 @@ impl Addition {
             Self::Crossplane => json!({"image": {"tag": tag("crossplane")?}}),
         })
     }
+}
+
+/// As [`GOGC`] has it.
+fn memory() -> Value {
+    json!({"name": "GOGC", "value": GOGC})
 }

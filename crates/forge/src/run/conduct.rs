@@ -241,7 +241,8 @@ impl Conductor<'_> {
             if self.window_due && self.last_window.elapsed() >= WINDOW_PACE {
                 self.update_window(&window).await;
             }
-            metrics.window_age(Timestamp::now().duration_since(self.header.started).as_secs());
+            let age = Timestamp::now().duration_since(self.header.started).as_secs();
+            metrics.window_age(if self.unproven().is_empty() { 0 } else { age });
             let pace = self.last_window + WINDOW_PACE;
             tokio::select! {
                 changed = config_maps.keep(&mut self.config_maps) => {
@@ -359,7 +360,7 @@ impl Conductor<'_> {
         self.save().await?;
         // The next run can do without both.
         let _ = lease::release(self.place, &self.plan.environment, &self.plan.run).await;
-        let _ = keep::last_runs(self.place, &self.plan.environment).await;
+        let _ = keep::last_runs(self.place, &self.plan.environment, &self.plan.run).await;
         Ok(())
     }
 

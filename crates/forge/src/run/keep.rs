@@ -1,8 +1,9 @@
 //! Keeps the records of the last runs, and of the last one of the whole platform, and removes older ones: only what
 //! carries our labels and whose order is known (INV-10, INV-11).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use forge_core::gate::RunId;
 use forge_core::graph::Scope;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
@@ -23,30 +24,57 @@ struct EndedRun {
     names: Vec<String>,
 }
 
-/// Removes what is older than the last runs of an environment.
-pub(super) async fn last_runs(place: &Place, environment: &EnvironmentName) -> Result<usize, ClusterError> {
+/// Removes what is older than the last runs of an environment, of which this is the newest.
+pub(super) async fn last_runs(
+    place: &Place,
+    environment: &EnvironmentName,
+    newest: &RunId,
+) -> Result<usize, ClusterError> {
     let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={environment},{RUN_LABEL}");
     let all = place.cluster.list(&place.config_maps(), &selector).await?;
-    let surplus = surplus(ended(&all));
-    for name in surplus.iter().flat_map(|run| &run.names) {
+    let (surplus, headless) = (surplus(ended(&all)), headless(&all, newest));
+    for name in surplus.iter().flat_map(|run| &run.names).chain(&headless) {
         place.cluster.delete(&path::object(&place.config_maps(), name)).await?;
     }
     Ok(surplus.len())
+}
+
+fn run_of(config_map: &Value) -> Option<&str> {
+    config_map.pointer("/metadata/labels")?.get(RUN_LABEL)?.as_str()
+}
+
+fn name_of(config_map: &Value) -> String {
+    config_map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn header_of(config_map: &Value) -> Option<&str> {
+    config_map.get("data")?.get(HEADER_KEY)?.as_str()
+}
+
+/// What earlier runs left that never began, or whose removal was cut off: pieces without a header.
+fn headless(config_maps: &[Value], newest: &RunId) -> Vec<String> {
+    let number = |run: &str| run.rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+    let begun: BTreeSet<&str> = config_maps.iter().filter(|c| header_of(c).is_some()).filter_map(run_of).collect();
+    let left = config_maps.iter().filter(|config_map| {
+        let run = run_of(config_map).filter(|run| !begun.contains(run)).and_then(number);
+        run.zip(number(newest.as_str())).is_some_and(|(run, newest)| run < newest)
+    });
+    left.map(name_of).collect()
 }
 
 /// The runs of these ConfigMaps that have ended; one that has not is never old.
 fn ended(config_maps: &[Value]) -> Vec<EndedRun> {
     let mut runs: BTreeMap<&str, (Option<Header>, Vec<String>)> = BTreeMap::new();
     for config_map in config_maps {
-        let run =
-            config_map.pointer("/metadata/labels").and_then(|labels| labels.get(RUN_LABEL)).and_then(Value::as_str);
-        let Some(run) = run else { continue };
+        let Some(run) = run_of(config_map) else { continue };
         let known = runs.entry(run).or_default();
-        let name = config_map.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        known.1.push(name.to_owned());
-        let header = config_map.get("data").and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str);
-        if let Some(header) = header.and_then(|text| serde_json::from_str::<Header>(text).ok()) {
-            known.0 = Some(header);
+        match header_of(config_map) {
+            // The header goes last: without it nobody would know what the rest is.
+            Some(header) => {
+                known.1.push(name_of(config_map));
+                known.0 = serde_json::from_str(header).ok();
+            }
+            None => known.1.insert(0, name_of(config_map)),
         }
     }
     let ended = runs.into_values().filter_map(|(header, names)| {
@@ -105,6 +133,17 @@ mod tests {
         }
         let names = ["forge-plan-dev-0-0", "forge-run-dev-0-0", "forge-plan-dev-2-0", "forge-run-dev-2-0"];
         assert_eq!(removed(&all), names);
+    }
+
+    #[test]
+    fn what_never_began_goes_with_the_next_run_and_the_header_of_a_run_goes_last() {
+        let mut all = config_maps(3, "platform", true);
+        all.extend(config_maps(2, "platform", true).into_iter().take(1));
+        all.extend(config_maps(4, "platform", true).into_iter().take(1));
+        // The plan of run 2 alone: of run 4 the header may still come.
+        assert_eq!(headless(&all, &"dev-3".parse().unwrap()), ["forge-plan-dev-2-0"]);
+        all.reverse();
+        assert_eq!(ended(&all)[0].names.last().map(String::as_str), Some("forge-run-dev-3-0"));
     }
 
     #[test]

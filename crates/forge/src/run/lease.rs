@@ -65,6 +65,20 @@ pub(crate) enum Conducted {
     ByJob,
 }
 
+/// Waits until nobody has the Lease of an environment any more.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn free(place: &Place, environment: &EnvironmentName) -> Result<(), ClusterError> {
+    loop {
+        let lease = place.cluster.get(&object(place, environment)).await?;
+        if lease.as_ref().and_then(holder).is_none_or(|holder| !holder.alive) {
+            return Ok(());
+        }
+        tokio::time::sleep(RENEWED).await;
+    }
+}
+
 /// Takes the Lease for a new run of this plan and names the run.
 ///
 /// # Errors

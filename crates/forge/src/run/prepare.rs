@@ -29,8 +29,9 @@ use crate::recorder::Recorder;
 
 /// Comparisons that are asked for at once.
 const AT_ONCE: usize = 12;
-/// How long all of the looking may take.
+/// How long all of the looking may take, and how much longer for each node.
 const PATIENCE: Duration = Duration::from_secs(180);
+const PER_NODE: Duration = Duration::from_millis(500);
 
 /// What a run is made from.
 pub(crate) struct Made<'m> {
@@ -200,11 +201,12 @@ async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeI
         let prover = &prover;
         async move { (node.clone(), prover.prove(&node, Mode::Look).await) }
     });
-    let looked = tokio::time::timeout(PATIENCE, look.buffer_unordered(AT_ONCE).collect::<Vec<_>>()).await;
+    let patience = PATIENCE + PER_NODE * u32::try_from(run.len()).unwrap_or(u32::MAX);
+    let looked = tokio::time::timeout(patience, look.buffer_unordered(AT_ONCE).collect::<Vec<_>>()).await;
     let looked = looked.map_err(|_| {
         Failure::new(
             Code::ArgoUnreachable,
-            format!("Argo CD did not compare everything within {} s", PATIENCE.as_secs()),
+            format!("Argo CD did not compare everything within {} s", patience.as_secs()),
         )
         .hint("is the application controller well? `kubectl -n argocd get pods`")
     })?;

@@ -1,7 +1,6 @@
 //! `forge platform deploy`
 
 use std::path::Path;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
@@ -25,7 +24,7 @@ use crate::load;
 use crate::metrics::Metrics;
 use crate::output::{Output, Paint};
 use crate::records;
-use crate::run::lease::Conducted;
+use crate::run::lease::{self, Conducted};
 use crate::run::prepare::{self, Looked, Made};
 use crate::run::{Place, conduct, follow};
 use crate::runtime::block_on;
@@ -156,39 +155,25 @@ async fn deploy(
         made.plan.environment,
         cluster.context
     ));
-    let looked = prepare::look(&place, &argocd, made).await?;
-    let passed = looked.passed().len();
-    if looked.is_done() {
-        output.say(&format!(
-            "{} all {passed} nodes are proven at {}; nothing to do",
-            output.paint(Paint::Good, "done"),
-            made.commit
-        ));
-        if arguments.output != Format::Text {
-            output.data(&document(arguments.output, &looked_at(&looked).done(Timestamp::now())))?;
-        }
-        return Ok(Exit::Done);
-    }
-    if arguments.dry_run {
-        let looked = looked_at(&looked);
-        output.data(&match arguments.output {
-            Format::Text => outlook(&looked),
-            format => document(format, &looked.dry_run(Timestamp::now())),
-        })?;
-        return Ok(Exit::Done);
-    }
     let run = loop {
-        let again =
-            Looked { run: looked.run.clone(), decisions: looked.decisions.clone(), window_left: looked.window_left };
-        match prepare::start(&place, again, arguments.local).await {
+        let looked = prepare::look(&place, &argocd, made).await?;
+        let passed = looked.passed().len();
+        if let Some(exit) = without_a_run(arguments, made, &looked, output)? {
+            return Ok(exit);
+        }
+        match prepare::start(&place, looked, arguments.local).await {
+            // Whoever waited looks again: the other run has changed what is there.
             Err(failure) if failure.code == Code::RunInProgress && arguments.wait => {
                 output.say(&format!("waiting: {}", failure.message));
-                tokio::time::sleep(Duration::from_secs(5)).await;
+                lease::free(&place, &made.plan.environment).await?;
             }
-            other => break other?,
+            other => {
+                let run = other?;
+                output.say(&format!("run {}: {passed} of {} nodes are proven already", run.run, run.len()));
+                break run;
+            }
         }
     };
-    output.say(&format!("run {}: {passed} of {} nodes are proven already", run.run, run.len()));
     if arguments.detach {
         output.say(&format!("\nhint: forge status --environment {}", run.environment));
         return Ok(Exit::Done);
@@ -200,6 +185,36 @@ async fn deploy(
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
     finish(arguments.output, &run, &record, output)
+}
+
+/// The end, where nothing has to be done or nothing may be.
+fn without_a_run(
+    arguments: &Arguments,
+    made: &Made<'_>,
+    looked: &Looked,
+    output: &mut Output<'_>,
+) -> Result<Option<Exit>, Failure> {
+    let passed = looked.passed().len();
+    if looked.is_done() {
+        output.say(&format!(
+            "{} all {passed} nodes are proven at {}; nothing to do",
+            output.paint(Paint::Good, "done"),
+            made.commit
+        ));
+        if arguments.output != Format::Text {
+            output.data(&document(arguments.output, &looked_at(looked).done(Timestamp::now())))?;
+        }
+        return Ok(Some(Exit::Done));
+    }
+    if arguments.dry_run {
+        let looked = looked_at(looked);
+        output.data(&match arguments.output {
+            Format::Text => outlook(&looked),
+            format => document(format, &looked.dry_run(Timestamp::now())),
+        })?;
+        return Ok(Some(Exit::Done));
+    }
+    Ok(None)
 }
 
 async fn conducted(

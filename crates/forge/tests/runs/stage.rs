@@ -112,6 +112,18 @@ impl Stage {
         self.environment.application(node)["status"]["history"].as_array().map_or(0, Vec::len)
     }
 
+    /// How often each node was synced: one question for all.
+    pub(crate) fn all_syncs(&self) -> BTreeMap<String, usize> {
+        let label = format!("{}={}", twin::LABEL, self.environment.name);
+        let list = self.environment.json(&["get", "applications", "-n", "argocd", "-l", &label]);
+        let prefix = format!("{}-", self.environment.name);
+        let of = |item: &Value| {
+            let name = item["metadata"]["name"].as_str().unwrap().trim_start_matches(&prefix).to_owned();
+            (name, item["status"]["history"].as_array().map_or(0, Vec::len))
+        };
+        list["items"].as_array().into_iter().flatten().map(of).collect()
+    }
+
     /// Waits until the newest run has ended and gives its header.
     pub(crate) fn ended(&self) -> Value {
         eventually("the run has ended", PATIENCE, || {

@@ -75,16 +75,17 @@ fn one(seed: u64) -> usize {
         }
     }
     let entries = stage.entries();
-    let synced: BTreeSet<&str> =
-        nodes.iter().map(|node| node.name.as_str()).filter(|node| stage.syncs(node) > 0).collect();
-    let both = |node: &RandomNode| node.depends_on.iter().filter(|before| synced.contains(before.as_str())).count();
-    let edges: usize = nodes.iter().filter(|node| synced.contains(node.name.as_str())).map(both).sum();
+    let syncs = stage.all_syncs();
+    assert_eq!(syncs.len(), nodes.len());
+    let synced = |node: &str| syncs[node] > 0;
+    let both = |node: &RandomNode| node.depends_on.iter().filter(|before| synced(before)).count();
+    let edges: usize = nodes.iter().filter(|node| synced(&node.name)).map(both).sum();
     assert_eq!(order::edges_judged(&facts), edges, "seed {seed}: {facts:#?}");
     for node in &nodes {
         let answer = entries.get(&node.name).map(|entry| entry["decision"]["type"].as_str().unwrap_or_default());
         if blocked.contains(&node.name) {
             let known = facts.nodes.get(&name(&node.name)).and_then(|facts| facts.started);
-            assert_eq!((stage.syncs(&node.name), known), (0, None), "seed {seed}: {} started", node.name);
+            assert_eq!((syncs[&node.name], known), (0, None), "seed {seed}: {} started", node.name);
         } else if node.behaviour == Behaviour::Flaps {
             assert_ne!(answer, Some("proven"), "seed {seed}: {}", node.name);
         } else if node.is_well() && !doubtful.contains(&node.name) {

@@ -217,8 +217,9 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     let facts = stage.environment.facts(&predecessors, recorder, &[], true);
     assert_eq!(order::violations(&facts), [], "seed {seed}, run {number}, {told}: {facts:#?}");
     assert_eq!(order::edges_judged(&facts), edges.len(), "seed {seed}, run {number}, {told}: {facts:#?}");
-    for node in ["a", "b", "c", "d", "e", "f"] {
-        let syncs = stage.syncs(node);
+    let all = stage.all_syncs();
+    assert_eq!(all.len(), 6);
+    for (node, syncs) in all {
         assert!(syncs == 1, "seed {seed}, run {number}, {told}: {node} was synced {syncs} times");
     }
     eventually("no window is left", Duration::from_secs(30), || {
