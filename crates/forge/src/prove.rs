@@ -21,7 +21,7 @@ use forge_core::gate::{
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::run::{Asked, Entry, RunPlan};
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::argocd::{Application, Feed, Known};
 use crate::git_reader::GitReader;
@@ -35,6 +35,10 @@ const POLL: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(5);
 /// After so long without health Argo CD is asked to look again.
 const RELOOK: Duration = Duration::from_secs(15);
+/// When the pods of a proven node are looked at once more: what crashes is often back before Argo CD has noticed.
+const RECHECK: Duration = Duration::from_secs(4);
+/// How many are looked at so at a time.
+const RECHECKS: usize = 4;
 /// After a request that failed on its way.
 const SOON: Duration = Duration::from_millis(500);
 
@@ -55,6 +59,7 @@ pub(crate) struct Prover {
     metrics: Arc<Metrics>,
     wanted: BTreeMap<NodeId, Arc<Wanted>>,
     deadline: Timestamp,
+    rechecks: Semaphore,
 }
 
 impl Prover {
@@ -67,7 +72,7 @@ impl Prover {
         metrics: Arc<Metrics>,
     ) -> Self {
         let wanted = plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), Arc::new(wanted))).collect();
-        Self { feed, recorder, git, metrics, wanted, deadline }
+        Self { feed, recorder, git, metrics, wanted, deadline, rechecks: Semaphore::new(RECHECKS) }
     }
 
     /// True if the run has such a node.
@@ -93,6 +98,8 @@ impl Prover {
     pub(crate) async fn guard(&self, node: &NodeId) {
         let Some(wanted) = self.wanted.get(node) else { return std::future::pending().await };
         let mut states = self.feed.subscribe(&wanted.application);
+        let mut recheck = std::pin::pin!(tokio::time::sleep(RECHECK));
+        let mut looked = false;
         loop {
             let fell = match &*states.borrow_and_update() {
                 Known::Seen(application) => application.health != Health::Healthy,
@@ -102,9 +109,28 @@ impl Prover {
             if fell {
                 return self.recorder.withdraw(node, self.deadline).await;
             }
-            // The feed lives as long as this.
-            let _ = states.changed().await;
+            tokio::select! {
+                // The feed lives as long as this.
+                _ = states.changed() => {}
+                () = &mut recheck, if !looked => {
+                    looked = true;
+                    if self.has_restarted(wanted).await {
+                        return self.recorder.withdraw(node, self.deadline).await;
+                    }
+                }
+            }
         }
+    }
+
+    /// Whether containers of a node were started again since it was proven.
+    async fn has_restarted(&self, wanted: &Wanted) -> bool {
+        let proven = self.recorder.entry(&wanted.node).filter(|entry| entry.receipt().is_some());
+        let (Some(proven), Known::Seen(application)) = (proven, self.feed.get(&wanted.application)) else {
+            return false;
+        };
+        let _turn = self.rechecks.acquire().await;
+        let tree = self.feed.argocd().read_tree(&application, &[], &[]).await;
+        tree.is_ok_and(|tree| tree.restarted_after(proven.since))
     }
 
     /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.

@@ -250,6 +250,14 @@ pub struct Tree {
     pub objects: Vec<LiveObject>,
 }
 
+impl Tree {
+    /// Whether a container was started again after this moment. Within the second of it nobody can tell.
+    pub fn restarted_after(&self, moment: Timestamp) -> bool {
+        let again = self.containers.iter().filter(|container| container.running && container.restarts > 0);
+        again.filter_map(|container| container.started).any(|started| started > moment)
+    }
+}
+
 /// A workload and its controller's answer to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -275,6 +283,9 @@ pub struct Container {
     /// How often it was started again, the last time not long ago.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
+    /// When it was started last, to the second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
 }
 
 /// An object that was looked for.

@@ -193,17 +193,20 @@ fn containers(owner: &str, pod: &Value) -> Vec<Container> {
                 key: ContainerKey::new(owner, name).ok()?,
                 running: status.pointer("/state/running").is_some(),
                 restarts: recent_restarts(status),
+                started: started(status),
                 image: id.rsplit_once('@').map_or(id, |(_, digest)| digest).parse::<Digest>().ok(),
             })
         })
         .collect()
 }
 
+fn started(status: &Value) -> Option<jiff::Timestamp> {
+    status.pointer("/state/running/startedAt").and_then(Value::as_str)?.parse().ok()
+}
+
 /// How often a container was started again, if the last time was not long ago: old restarts tell nothing about now.
 fn recent_restarts(status: &Value) -> u32 {
-    let started = status.pointer("/state/running/startedAt").and_then(Value::as_str);
-    let started: Option<jiff::Timestamp> = started.and_then(|text| text.parse().ok());
-    let age = started.map(|at| jiff::Timestamp::now().duration_since(at));
+    let age = started(status).map(|at| jiff::Timestamp::now().duration_since(at));
     if age.is_none_or(|age| age > jiff::SignedDuration::from_secs(60)) {
         return 0;
     }

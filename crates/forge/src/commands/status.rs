@@ -155,6 +155,7 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
         return Err(look.nothing_known());
     }
     look.notes.extend(standing.iter().flat_map(Standing::not_held_notes));
+    look.notes.extend(stored.runs.first().and_then(|run| trouble(&run.record.header)));
     let mut nodes = listed(look, standing.as_ref(), arguments.run.is_some());
     let live = live(look, &cluster, &mut nodes, arguments.stale_after, now).await?;
     let newest = match stored.runs.first() {
@@ -191,6 +192,15 @@ fn push(sync: Sync) -> &'static str {
         Sync::Manual => "what is pushed waits for a person or a run (sync: manual)",
         Sync::Ordered => "a push starts a run, in dependency order (sync: ordered)",
     }
+}
+
+/// What a run that goes on struggles with.
+fn trouble(header: &Header) -> Option<String> {
+    let why = header.trouble.as_ref().filter(|_| header.ended.is_none())?;
+    Some(format!(
+        "run {}: agent pods were replaced {} times, the last because {why}",
+        header.run, header.agents_replaced
+    ))
 }
 
 fn run_line(header: &Header) -> RunLine {

@@ -19,6 +19,7 @@ use forge_core::run::{
     CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, entry_key, entry_piece,
     record_name, result, shortened,
 };
+use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -195,6 +196,8 @@ struct Finish {
     asked: Instant,
     /// When everything was looked at last.
     looked: Instant,
+    /// Pods of what was proven last were looked at.
+    rechecked: bool,
 }
 
 /// A piece of the record.
@@ -516,7 +519,14 @@ impl Conductor<'_> {
             let age = last.map_or(Ok(STEADY), |at| Duration::try_from(Timestamp::now().duration_since(at)));
             // A clock that is ahead of ours says nothing.
             let steady_since = now.checked_sub(age.unwrap_or(Duration::ZERO)).unwrap_or(now);
-            Finish { give_up: now + GIVE_UP, steady_since, fell: BTreeMap::new(), asked: now, looked: now }
+            Finish {
+                give_up: now + GIVE_UP,
+                steady_since,
+                fell: BTreeMap::new(),
+                asked: now,
+                looked: now,
+                rechecked: false,
+            }
         });
         finish.looked = now;
         if !down.is_empty() {
@@ -532,7 +542,15 @@ impl Conductor<'_> {
         }
         let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
         if down.is_empty() && finish.steady_since.elapsed() >= needed {
-            return Ok(Some((result(&self.plan, record, false), None)));
+            if std::mem::replace(&mut finish.rechecked, true) {
+                return Ok(Some((result(&self.plan, record, false), None)));
+            }
+            let again = self.restarted(record).await?;
+            if let (false, Some(finish)) = (again.is_empty(), &mut self.finish) {
+                finish.steady_since = Instant::now();
+                finish.fell.extend(again.into_iter().map(|node| (node, Instant::now())));
+            }
+            return Ok(None);
         }
         if now < finish.give_up {
             return Ok(None);
@@ -578,6 +596,23 @@ impl Conductor<'_> {
             here && all.get(node.application.name()).is_none_or(|application| application.health != Health::Healthy)
         });
         Ok(fallen.map(|node| node.id.clone()).collect())
+    }
+
+    /// What was proven last and has containers that were started again since: what crashes is often back before Argo CD
+    /// has noticed, and with the Workflow the plugin has gone, which looks at the others.
+    async fn restarted(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
+        let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
+        let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
+        let proven = self.plan.nodes().filter_map(|node| {
+            let entry = record.entries.get(&node.id).filter(|e| e.receipt().is_some() && e.since > late)?;
+            Some((&node.id, entry.since, all.get(node.application.name())?))
+        });
+        let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
+            let tree = self.argocd.read_tree(application, &[], &[]).await;
+            tree.is_ok_and(|tree| tree.restarted_after(since)).then(|| node.clone())
+        });
+        let restarted: Vec<Option<NodeId>> = looks.buffer_unordered(8).collect().await;
+        Ok(restarted.into_iter().flatten().collect())
     }
 
     fn note_cancellation(&mut self) {

@@ -46,7 +46,7 @@ fn one(seed: u64) -> usize {
             .iter()
             .map(|node| {
                 let mut twin = node.twin(&options.image);
-                twin.settings = "timeouts: {sync: 30s, health: 15s}".to_owned();
+                twin.settings = "timeouts: {sync: 30s, health: 20s}".to_owned();
                 twin
             })
             .collect()
@@ -89,7 +89,8 @@ fn one(seed: u64) -> usize {
         } else if node.behaviour == Behaviour::Flaps {
             assert_ne!(answer, Some("proven"), "seed {seed}: {}", node.name);
         } else if node.is_well() && !doubtful.contains(&node.name) {
-            assert_eq!(answer, Some("proven"), "seed {seed}: {}", node.name);
+            let entry = entries.get(&node.name);
+            assert_eq!(answer, Some("proven"), "seed {seed}: {}: {entry:#?}", node.name);
         }
     }
     edges
