@@ -376,3 +376,29 @@ pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progres
     progress.attempt_failed_at = failed.then_some(kept);
     progress
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_counts_only_after_the_second_of_the_moment_and_only_of_what_runs() {
+        let moment: Timestamp = "2026-01-01T12:00:00.400Z".parse().unwrap();
+        let container = |restarts, running, started: &str| Container {
+            key: ContainerKey::new("Deployment/web", "web").unwrap(),
+            running,
+            image: None,
+            restarts,
+            started: Some(started.parse().unwrap()),
+        };
+        for (container, wanted) in [
+            (container(1, true, "2026-01-01T12:00:01Z"), true),
+            (container(1, true, "2026-01-01T12:00:00Z"), false),
+            (container(0, true, "2026-01-01T12:00:03Z"), false),
+            (container(1, false, "2026-01-01T12:00:03Z"), false),
+        ] {
+            let tree = Tree { containers: vec![container], ..Tree::default() };
+            assert_eq!(tree.restarted_after(moment), wanted, "{tree:?}");
+        }
+    }
+}

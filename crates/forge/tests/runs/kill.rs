@@ -158,12 +158,43 @@ fn whatever_is_killed_the_goal_is_reached_in_order_and_nothing_is_synced_twice()
     assert!(open.is_empty(), "seed {seed}: these were never met: {open:?}");
 }
 
+/// Kubernetes starts what dies again and again later each time. No long-lived process dies as often as in a campaign, so
+/// its pod is replaced before it comes to that.
+fn fresh(sandbox: &Sandbox) {
+    let pods = |namespace: &str| -> Vec<Value> {
+        let list = sandbox.kubectl(&["get", "pods", "-n", namespace, "-o", "json"]);
+        let list: Value = serde_json::from_str(&list).unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    };
+    let statuses = |pod: &Value| pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+    let lives_long = |pod: &Value| {
+        pod["metadata"]["ownerReferences"][0]["kind"] != "Job" && pod["spec"]["restartPolicy"] == "Always"
+    };
+    for namespace in ["argocd", "argo"] {
+        for pod in pods(namespace).iter().filter(|pod| lives_long(pod)) {
+            if statuses(pod).iter().any(|status| status["restartCount"].as_u64() >= Some(2)) {
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                sandbox.kubectl(&["delete", "pod", name, "-n", namespace, "--grace-period=0", "--force"]);
+            }
+        }
+        eventually("what was killed runs again", Duration::from_secs(120), || {
+            let ready = |pod: &Value| statuses(pod).iter().all(|status| status["ready"] == true);
+            let all = pods(namespace);
+            let open = all.iter().filter(|pod| lives_long(pod) && !ready(pod)).count();
+            if open == 0 { Ok(()) } else { Err(format!("{open} pods of {namespace} are not ready")) }
+        });
+    }
+}
+
 /// One run during which these are killed, one after the other, at random moments. Gives those that it ended too soon for.
 fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     let mut random = Random::new(seed.wrapping_mul(1000) + u64::try_from(number).unwrap());
     let stage = Stage::new("kill", true, |options| {
         let node = |name: &str, before: &[&str], ready| {
-            TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
+            let mut node = TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])]);
+            // What was killed is not started again at once.
+            node.settings = "timeouts: {sync: 5m, health: 5m}".to_owned();
+            node
         };
         vec![
             node("a", &[], 3),
@@ -175,6 +206,7 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
         ]
     });
     let sandbox = &stage.environment.platform.sandbox;
+    fresh(sandbox);
     let name = |node: &str| stage.options.application(node);
     let edges = [("c", "a"), ("d", "a"), ("d", "b"), ("e", "c"), ("f", "d"), ("f", "e")];
     let mut predecessors: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
