@@ -25,7 +25,10 @@ const RECENT: Duration = Duration::from_secs(2);
 /// Members of the trees of ancestors, as they were a moment ago. They say where an object lives, never what it is or
 /// that it is there: that is read afresh every time.
 #[derive(Default)]
-pub(super) struct Trees(Mutex<BTreeMap<ApplicationId, (Instant, Arc<[Resource]>)>>);
+pub(super) struct Trees(Mutex<BTreeMap<ApplicationId, Members>>);
+
+/// Since when they are known, and what there was.
+type Members = (Instant, Arc<[Resource]>);
 
 impl Trees {
     fn recent(&self, id: &ApplicationId) -> Option<Arc<[Resource]>> {
