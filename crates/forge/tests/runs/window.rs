@@ -53,46 +53,24 @@ fn a_run_of_a_part_leaves_the_rest_held() {
     }
 }
 
+/// What `argo stop` and `argo terminate` do.
+fn shut_down(stage: &Stage, workflow: &str, how: &str) {
+    let patch = format!(r#"{{"spec":{{"shutdown":"{how}"}}}}"#);
+    stage.kubectl(&["patch", "workflow", workflow, "-n", "argo", "--type=merge", "-p", &patch]);
+}
+
 #[test]
 fn the_window_is_right_after_argo_stop() {
-    ended_by("stop", |stage, workflow| {
-        stage.kubectl(&[
-            "patch",
-            "workflow",
-            workflow,
-            "-n",
-            "argo",
-            "--type=merge",
-            "-p",
-            r#"{"spec":{"shutdown":"Stop"}}"#,
-        ]);
-    });
+    ended_by("stop", |stage, workflow| shut_down(stage, workflow, "Stop"));
 }
 
 #[test]
 fn the_window_is_right_after_argo_terminate_and_a_killed_job_pod() {
     ended_by("terminate", |stage, workflow| {
-        let run = format!("forge.projectcatalyst.io/run={}", workflow.trim_start_matches("forge-"));
-        stage.kubectl(&[
-            "delete",
-            "pods",
-            "-n",
-            "argo",
-            "-l",
-            &format!("{run},batch.kubernetes.io/job-name"),
-            "--grace-period=0",
-            "--force",
-        ]);
-        stage.kubectl(&[
-            "patch",
-            "workflow",
-            workflow,
-            "-n",
-            "argo",
-            "--type=merge",
-            "-p",
-            r#"{"spec":{"shutdown":"Terminate"}}"#,
-        ]);
+        let run = workflow.trim_start_matches("forge-");
+        let pods = format!("forge.projectcatalyst.io/run={run},batch.kubernetes.io/job-name");
+        stage.kubectl(&["delete", "pods", "-n", "argo", "-l", &pods, "--grace-period=0", "--force"]);
+        shut_down(stage, workflow, "Terminate");
     });
 }
 
