@@ -235,7 +235,7 @@ impl Check<'_> {
             .map(|(what, t)| (what, t.at))
             .collect();
         for (what, at) in left {
-            let message = format!("{what} is still the placeholder that `init` wrote");
+            let message = format!("{what} is still a placeholder");
             self.at(
                 Code::Placeholder,
                 at,

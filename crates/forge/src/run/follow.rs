@@ -46,7 +46,8 @@ pub(crate) async fn follow(
     let mut jobs = place.cluster.watch(&jobs, &selector);
     let (mut store, mut job_store, known) = (Store::new(), Store::new(), plan.names());
     let (mut interrupts, mut changed, mut trouble) = (0, false, None);
-    let mut slow = Some(tokio::time::Instant::now() + SLOW_START);
+    // Only a Job can be late.
+    let mut slow = (conducted == Conducted::ByJob).then(|| tokio::time::Instant::now() + SLOW_START);
     let mut tick = tokio::time::interval(Duration::from_millis(500));
     let mut last = None;
     loop {
