@@ -134,13 +134,12 @@ impl ArgoCd {
 
     fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>, ClusterError> {
         let uri = format!("{}/api/v1{path}", self.prefix);
-        let mut request = Request::builder()
+        // Argo CD refuses everything but GET without a content type, whether there is content or not.
+        let request = Request::builder()
             .method(method)
             .uri(uri)
+            .header("content-type", "application/json")
             .header("cookie", format!("argocd.token={}", self.token.expose_secret()));
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
-        }
         let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         request.body(bytes).map_err(|error| ClusterError::Unreachable(error.to_string()))
     }

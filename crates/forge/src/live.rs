@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use forge_core::duration::Duration;
 use forge_core::name::NodeId;
 use forge_core::run::{Phase, Record, RunPlan};
-use forge_core::view::{Event, Happened, Table, events, predicted};
+use forge_core::view::{Event, Happened, Table, events, list, predicted};
 use jiff::Timestamp;
 
 use crate::output::{Output, Paint};
@@ -31,6 +31,8 @@ pub(crate) struct Frame {
     pub(crate) blocked: usize,
     /// What runs: its name, for how long, what it waits for.
     pub(crate) running: Vec<(String, String, String)>,
+    /// What has not begun, and for what it waits; shown where there is room.
+    pub(crate) pending: Vec<(String, Vec<String>)>,
 }
 
 impl Frame {
@@ -41,13 +43,17 @@ impl Frame {
         let bar_width = width.saturating_sub(2).min(80);
         let filled = bar_width * self.proven / self.nodes.max(1);
         let _ = writeln!(text, "[{}{}]", "#".repeat(filled), ".".repeat(bar_width - filled));
+        let names = self.running.iter().map(|(name, _, _)| name).chain(self.pending.iter().map(|(name, _)| name));
+        let column = names.map(|name| name.chars().count()).max().unwrap_or(0).clamp(20, 44);
         for (name, took, on) in self.running.iter().take(rows) {
-            let line = format!("  {name:<34} {took:>6}  {on}");
-            let line: String = line.chars().take(width).collect();
-            let _ = writeln!(text, "{line}");
+            let _ = writeln!(text, "{}", cut(&[(None, format!("  {name:<column$} {took:>6}  {on}"))], width, output));
         }
         if running > rows {
             let _ = writeln!(text, "  … and {} more", running - rows);
+        }
+        for (name, on) in self.pending.iter().take(rows.saturating_sub(running)) {
+            let line = format!("  {name:<column$}      -  waits for {}", list(on, width.saturating_sub(column + 32)));
+            let _ = writeln!(text, "{}", cut(&[(Some(Paint::Dim), line)], width, output));
         }
         text
     }
@@ -175,6 +181,11 @@ fn frame(table: &Table) -> Frame {
         failed: table.count(Phase::Failed),
         blocked: table.count(Phase::Blocked),
         running: table.running.iter().map(|r| (r.node.to_string(), r.took.to_string(), r.on.clone())).collect(),
+        pending: table
+            .waiting
+            .iter()
+            .map(|(node, open)| (node.to_string(), open.iter().map(ToString::to_string).collect()))
+            .collect(),
     }
 }
 
@@ -226,7 +237,8 @@ mod tests {
             waiting: 31,
             failed: 1,
             blocked: 22,
-            running: (0..16).map(running).collect(),
+            running: (0..12).map(running).collect(),
+            pending: vec![("shop/top".to_owned(), (0..9).map(|n| format!("shop/application-{n}")).collect())],
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let output = Output::new(&mut out, &mut err, true);
@@ -235,8 +247,9 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
         }
         let text = frame.text(14, 80, &output);
-        let head = "00:01:30  of about 00:12:00   400 proven, 16 running, 31 waiting, 1 failed, 22 b";
+        let head = "00:01:30  of about 00:12:00   400 proven, 12 running, 31 waiting, 1 failed, 22 b";
         assert_eq!(text.lines().next(), Some(head));
+        assert_eq!(text.lines().last(), Some("  shop/top                  -  waits for shop/application-0 and 8 more"));
     }
 
     #[test]
@@ -256,7 +269,7 @@ mod tests {
             first.starts_with("00:01:30  0 of 1 on the critical path   0 proven, 1 running, 0 waiting\n["),
             "{first}"
         );
-        assert!(first.contains("  argocd/db                             49s  sync 1 runs: x\n"), "{first}");
+        assert!(first.contains("  argocd/db               49s  sync 1 runs: x\n"), "{first}");
         assert!(first.lines().all(|line| line.chars().count() <= 100));
         let second = told(&mut live, FAILED);
         assert!(second.starts_with("\u{1b}[3A\u{1b}[J12:04:00Z  argocd/db  failed: health stayed Degraded\n00:01:30"));

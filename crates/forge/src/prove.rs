@@ -370,6 +370,14 @@ impl<'p> Way<'p> {
                     self.look.forget_tree();
                     self.idle(POLL)
                 }
+                // What Argo CD writes of its progress may undo the request.
+                WaitingFor::ForeignTermination { .. } if self.mode == Mode::Run => {
+                    if self.asked_again.elapsed() >= AGAIN {
+                        self.asked_again = tokio::time::Instant::now();
+                        let _ = self.prover.feed.argocd().terminate(&self.wanted.application).await;
+                    }
+                    Next::Wait(AGAIN)
+                }
                 WaitingFor::Refresh { .. } => Next::Wait(AGAIN),
                 WaitingFor::Backoff { attempt, .. } if self.mode == Mode::Run => {
                     if self.asked_again.elapsed() >= AGAIN {

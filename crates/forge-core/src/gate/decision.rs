@@ -11,7 +11,7 @@ use crate::gate::expression::ExprError;
 use crate::gate::observed::{Health, SyncState};
 use crate::gate::receipt::Receipt;
 use crate::gate::wanted::{ContainerKey, ObjectRef};
-use crate::name::{NodeId, clip};
+use crate::name::{NodeId, clean, clip, cut};
 
 /// What is to be done about a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -305,5 +305,36 @@ impl fmt::Display for Why {
 
 /// A sentence and, where there is one, Argo CD's message: cleaned, because it may quote anything.
 fn with(f: &mut fmt::Formatter<'_>, sentence: fmt::Arguments<'_>, message: &str) -> fmt::Result {
-    if message.is_empty() { f.write_fmt(sentence) } else { write!(f, "{sentence}: {}", clip(message)) }
+    if message.is_empty() { f.write_fmt(sentence) } else { write!(f, "{sentence}: {}", quoted(message)) }
+}
+
+/// What Argo CD says, as it is quoted: without the names of its temporary files, and long enough for the cause, which comes
+/// after them.
+fn quoted(message: &str) -> String {
+    const LONGEST: usize = 300;
+    let mut text = message.to_owned();
+    for folder in ["\"/dev/shm/", "\"/tmp/"] {
+        while let Some(at) = text.find(folder) {
+            let (before, from) = text.split_at(at);
+            let Some(begin) = before.rfind("error when ") else { break };
+            let Some((_, after)) = from.split_once("\": ") else { break };
+            text = format!("{}{after}", before.get(..begin).unwrap_or_default());
+        }
+    }
+    cut(&clean(&text), LONGEST).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_argo_cd_is_quoted_with_its_cause() {
+        let message = r#"one or more objects failed to apply, reason: error when patching "/dev/shm/2529": Deployment.apps "vault" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0,error when creating "/dev/shm/77": x (retried 5 times)."#;
+        let wanted = r#"one or more objects failed to apply, reason: Deployment.apps "vault" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0,x (retried 5 times)."#;
+        assert_eq!(quoted(message), wanted);
+        assert_eq!(quoted("a\"/dev/shm/b\u{1b}c"), "a\"/dev/shm/b\u{fffd}c");
+        assert_eq!(quoted(r#"error when x "/tmp/y" z"#), r#"error when x "/tmp/y" z"#);
+        assert!(quoted(&"é".repeat(5000)).len() <= 300);
+    }
 }

@@ -348,7 +348,7 @@ pub(super) fn summary(verdict: &str, s: &Statistics) -> String {
 }
 
 /// As many of these as fit into a line.
-fn list(items: &[String], width: usize) -> String {
+pub fn list(items: &[String], width: usize) -> String {
     let mut text = String::new();
     for (i, item) in items.iter().enumerate() {
         if i > 0 && text.chars().count() + item.chars().count() + 2 > width {

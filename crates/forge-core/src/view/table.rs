@@ -19,6 +19,8 @@ pub struct Table {
     pub nodes: usize,
     /// What is on its way, in the order of the plan.
     pub running: Vec<Running>,
+    /// What has not begun and what it waits for, that which waits for least first.
+    pub waiting: Vec<(NodeId, Vec<NodeId>)>,
     /// How long the run has taken.
     pub elapsed: Duration,
     /// How long it will take in all if its nodes take as long as they did last time.
@@ -60,6 +62,9 @@ impl Table {
                 });
             }
         }
+        let waits = views.iter().filter(|view| view.phase == Phase::Waiting);
+        let mut waiting: Vec<_> = waits.map(|view| (view.node.clone(), view.waits_for.clone())).collect();
+        waiting.sort_by_key(|(_, open)| open.len());
         let wanted = plan.wanted();
         let budget = |wanted: &Wanted| wanted.timeouts.sync + wanted.timeouts.health;
         let path = longest(&wanted, budget).0;
@@ -69,6 +74,7 @@ impl Table {
             counts,
             nodes: views.len(),
             running,
+            waiting,
             elapsed: between(record.header.started, until),
             predicted,
             critical: (path.iter().filter(proven).count(), path.len()),

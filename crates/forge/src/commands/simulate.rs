@@ -192,6 +192,13 @@ fn frame(subjects: &[Subject], seen: &[Seen], now: Moment, outcome: &Outcome) ->
         }
         _ => None,
     });
+    let open = |node: &&usize| !seen.get(**node).is_some_and(|seen| matches!(seen, Seen::Proven));
+    let pending = subjects.iter().zip(seen).filter(|(_, state)| matches!(state, Seen::Waiting)).map(|(subject, _)| {
+        let before = subject.predecessors.iter().filter(open).map(|node| name(subjects, *node).to_owned());
+        (subject.id.to_string(), before.collect::<Vec<String>>())
+    });
+    let mut pending: Vec<_> = pending.collect();
+    pending.sort_by_key(|(_, open)| open.len());
     Frame {
         clock: clock(now),
         of: format!("of predicted {}", clock(outcome.makespan)),
@@ -201,6 +208,7 @@ fn frame(subjects: &[Subject], seen: &[Seen], now: Moment, outcome: &Outcome) ->
         failed: count(|s| matches!(s, Seen::Failed)),
         blocked: count(|s| matches!(s, Seen::Blocked)),
         running: running.collect(),
+        pending,
     }
 }
 

@@ -386,7 +386,7 @@ fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
     for (what, value) in leading(status, now) {
         let _ = writeln!(text, "  {what:<10} {value}");
     }
-    let width = status.nodes.iter().map(|node| node.node.as_str().len()).max().unwrap_or(0).clamp(8, 34);
+    let width = status.nodes.iter().map(|node| node.node.as_str().len()).max().unwrap_or(0).clamp(8, 44);
     let _ =
         writeln!(text, "\n{:<width$}  {:<8}  {:<9}  {:<11}  {:>7}  detail", "node", "phase", "sync", "health", "since");
     for node in &status.nodes {
@@ -397,7 +397,7 @@ fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
         let (sync, health) = (word(live.and_then(|l| l.sync.as_ref())), word(live.and_then(|l| l.health.as_ref())));
         let detail = detail(node, now);
         let line = format!("{:<width$}  {phase:<8}  {sync:<9}  {health:<11}  {since:>7}  {detail}", node.node.as_str());
-        let line: String = line.trim_end().chars().take(100).collect();
+        let line: String = line.trim_end().chars().take((width + 66).max(100)).collect();
         let paint = match node.phase {
             Some(Phase::Failed) => Some(Paint::Bad),
             Some(Phase::Blocked) => Some(Paint::Busy),

@@ -255,7 +255,11 @@ impl Conductor<'_> {
                 _ = workflows.keep(&mut self.workflows) => {}
                 _ = pods.keep(&mut self.pods) => {}
                 () = tokio::time::sleep_until(pace), if self.window_due => {}
-                _ = tick.tick() => self.tick().await?,
+                _ = tick.tick() => {
+                    self.tick().await?;
+                    // Looked at again in a moment where the cluster does not answer.
+                    self.window_due |= window.unwedge(self.argocd).await.unwrap_or(false);
+                }
             }
         }
     }

@@ -2,8 +2,10 @@
 //! (SPEC.md section 4). The list is atomic, so it is written by compare-and-swap, and only `spec.syncWindows` is named.
 //!
 //! A deny window wedges an automated operation that is in flight, so a node enters only while its Application has none:
-//! an automated one is asked to end first, and after entering it is looked at once more.
+//! an automated one is asked to end first, and after entering it is looked at again for a moment, because Argo CD may begin
+//! one on a window that it read before.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use forge_core::name::NodeId;
 use forge_core::render::{window_names, windows};
 use forge_core::run::RunPlan;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::Place;
 use crate::argocd::{Application, ArgoCd};
@@ -21,8 +24,12 @@ use crate::cluster::{ClusterError, path};
 
 /// How long the run waits for automated operations to end before it goes on without holding their Applications.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// When one that goes on is asked to end once more.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// When one that goes on is asked to end once more: what Argo CD writes of its progress may undo the request.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How long what has entered is looked at every second.
+const WATCHED: Duration = Duration::from_secs(5);
+/// How often later.
+const LOOKED_AT: Duration = Duration::from_secs(15);
 /// How often the list is written against somebody who writes it too.
 const MOST_WRITES: usize = 20;
 
@@ -35,6 +42,12 @@ pub(super) struct Window {
     held: BTreeMap<NodeId, String>,
     /// The names of all Applications of the run, where it is a run of a part: what the window holds beside them stays.
     part: Option<BTreeSet<String>>,
+    /// When something entered last.
+    entered: Cell<Instant>,
+    /// When what is inside was looked at last.
+    looked: Cell<Instant>,
+    /// Something that is to be inside could not enter yet.
+    outside: Cell<bool>,
 }
 
 /// What entering came to.
@@ -78,7 +91,9 @@ impl Window {
         not_held.retain(|node, _| nodes.contains(node));
         let names = || plan.nodes().map(|node| node.application.name().to_owned()).collect();
         let part = (plan.scope != Scope::Platform).then(names);
-        let window = Self { place: place.clone(), project, run: plan.run.to_string(), held, part };
+        let (place, run, now) = (place.clone(), plan.run.to_string(), Instant::now());
+        let (entered, looked, outside) = (Cell::new(now), Cell::new(now), Cell::new(false));
+        let window = Self { place, project, run, held, part, entered, looked, outside };
         if window.read().await?.is_none() {
             for node in window.held.keys().filter(|node| nodes.contains(*node)) {
                 not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
@@ -96,10 +111,11 @@ impl Window {
         nodes: &BTreeSet<NodeId>,
         not_held: &mut BTreeMap<NodeId, String>,
     ) -> Result<(), Failure> {
-        let give_up = tokio::time::Instant::now() + PATIENCE;
+        let give_up = Instant::now() + PATIENCE;
         let wanted = self.held.iter().filter(|(node, _)| nodes.contains(*node));
         let all: BTreeSet<String> = wanted.map(|(_, name)| name.clone()).collect();
-        let mut asked: BTreeMap<String, tokio::time::Instant> = BTreeMap::new();
+        let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
+        let mut refused: BTreeMap<String, ClusterError> = BTreeMap::new();
         loop {
             let busy = busy(&self.place, &all).await?;
             let inside: BTreeSet<String> = all.difference(&busy).cloned().collect();
@@ -114,23 +130,58 @@ impl Window {
             if open.is_empty() {
                 return Ok(());
             }
-            if tokio::time::Instant::now() >= give_up {
-                for (node, _) in self.held.iter().filter(|(_, name)| open.contains(*name)) {
-                    not_held.insert(node.clone(), "an automated operation of Argo CD did not end".to_owned());
+            if Instant::now() >= give_up {
+                for (node, name) in self.held.iter().filter(|(_, name)| open.contains(*name)) {
+                    let why = "an automated operation of Argo CD did not end";
+                    let why = refused.get(name).map_or(why.to_owned(), |error| format!("{why}: {error}"));
+                    not_held.insert(node.clone(), why);
                 }
                 return Ok(());
             }
-            for name in &open {
-                let lately = asked.get(name).is_some_and(|at| at.elapsed() < ASK_AGAIN);
-                if let (false, Ok(id)) = (lately, format!("{}/{name}", self.place.places.argocd).parse()) {
-                    // Refused where it ended meanwhile; the next look tells.
-                    if argocd.terminate(&id).await.is_ok() {
-                        asked.insert(name.clone(), tokio::time::Instant::now());
-                    }
+            asked.retain(|_, at| at.elapsed() < ASK_AGAIN);
+            for name in open.into_iter().filter(|name| !asked.contains_key(name)).collect::<Vec<_>>() {
+                // Refused where it ended meanwhile; the next look tells.
+                if let Err(error) = self.end_operation(argocd, &name).await {
+                    refused.insert(name, error);
+                } else {
+                    refused.remove(&name);
+                    asked.insert(name, Instant::now());
                 }
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
+    }
+
+    async fn end_operation(&self, argocd: &ArgoCd, name: &str) -> Result<(), ClusterError> {
+        let Ok(id) = format!("{}/{name}", self.place.places.argocd).parse() else { return Ok(()) };
+        argocd.terminate(&id).await
+    }
+
+    /// Lets out what has an automated operation although it is inside, and asks that to end. It comes back with the next
+    /// [`Window::hold`]. Says whether that is due; to be called every second.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub(super) async fn unwedge(&self, argocd: &ArgoCd) -> Result<bool, ClusterError> {
+        if self.entered.get().elapsed() > WATCHED && self.looked.get().elapsed() < LOOKED_AT {
+            return Ok(self.outside.get());
+        }
+        self.looked.set(Instant::now());
+        let project = self.read().await?;
+        let Some((_, inside)) = project.as_ref().and_then(|project| window_names(&current(project))) else {
+            return Ok(self.outside.get());
+        };
+        let ours: BTreeSet<String> = self.held.values().filter(|name| inside.contains(*name)).cloned().collect();
+        let wedged = busy(&self.place, &ours).await?;
+        if wedged.is_empty() {
+            return Ok(self.outside.get());
+        }
+        self.write(&ours.difference(&wedged).cloned().collect()).await?;
+        for name in &wedged {
+            // Refused where it has ended meanwhile.
+            let _ = self.end_operation(argocd, name).await;
+        }
+        Ok(true)
     }
 
     /// An AppProject that a GitOps Application owns must let the window be: that Application is asked to compare once.
@@ -165,6 +216,7 @@ impl Window {
     pub(super) async fn hold(&self, nodes: &BTreeSet<NodeId>) -> Result<Vec<NodeId>, ClusterError> {
         let mut names: BTreeSet<String> =
             self.held.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, name)| name.clone()).collect();
+        let wanted = names.len();
         let inside = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
         let inside = inside.map(|(_, names)| names).unwrap_or_default();
         let entering: BTreeSet<String> = names.difference(&inside).cloned().collect();
@@ -181,6 +233,7 @@ impl Window {
                 self.write(&names).await?;
             }
         }
+        self.outside.set(names.len() < wanted);
         let left = self.held.iter().filter(|(_, name)| before.contains(*name) && !names.contains(*name));
         Ok(left.map(|(node, _)| node.clone()).collect())
     }
@@ -208,7 +261,12 @@ impl Window {
             let list = if wanted.is_empty() { Value::Null } else { json!(wanted) };
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"syncWindows": list}});
             match self.place.cluster.merge(&path, &patch).await {
-                Ok(_) => return Ok(before),
+                Ok(_) => {
+                    if names.difference(&before).next().is_some() {
+                        self.entered.set(Instant::now());
+                    }
+                    return Ok(before);
+                }
                 Err(error) if error.is_conflict() && tries < MOST_WRITES => tries += 1,
                 Err(error) => return Err(error),
             }

@@ -127,9 +127,16 @@ fn an_application_in_automated_retry_does_not_wedge_the_run_and_heals_after_it_l
         let again = application["status"]["operationState"]["retryCount"].as_u64().unwrap_or(0) > 0;
         if automated && again { Ok(()) } else { Err(application["status"]["operationState"].to_string()) }
     });
+    // A window that came too late wedges it: the operation neither goes on nor ends while it is inside.
+    let wedge = format!(
+        r#"{{"spec":{{"syncWindows":[{{"kind":"deny","schedule":"* * * * *","duration":"24h","applications":["{name}"],"manualSync":true,"description":"forge-orchestration r1"}}]}}}}"#
+    );
+    stage.kubectl(&["patch", "appproject", project, "-n", "argocd", "--type=merge", "-p", &wedge]);
     stage.environment.repository.remove("apps/broken/bad.yaml").unwrap();
     stage.environment.push(&[("apps/broken/good.yaml".to_owned(), config_map("good", "1").1)], "the fix");
-    stage.deploy(0);
+    let deployed = stage.deploy(0);
+    // It was asked to end, and did; then it was held like any other.
+    assert_eq!(deployed.get("notHeld"), None, "{deployed}");
     assert_eq!(stage.held(), names(&[]));
     // Out of the window Argo CD is in charge again: it heals what somebody changes.
     let namespace = stage.options.application("top");
