@@ -35,7 +35,7 @@ demo: build ## Show the main job on the example platform: simulated, then on a s
 check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
-	@cargo clippy --workspace --test cluster --test platform --test runs --locked -- -D warnings
+	@cargo clippy --workspace --test cluster --test lua --test platform --test runs --locked -- -D warnings
 	@tools/deny
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet

@@ -141,6 +141,7 @@ codes! {
     Placeholder             "FORGE-R007" User     "placeholder that was never filled in";
     OldEnvironmentConfig    "FORGE-R008" User     "EnvironmentConfig of a version that is no longer served";
     IllegalFolder           "FORGE-R009" User     "folder name that cannot become a Kubernetes name";
+    UnusableHealthCheck     "FORGE-R010" User     "health check that Argo CD cannot use";
     SecretValue             "FORGE-S001" Policy   "Secret with values";
     Kubeconfig              "FORGE-S002" Policy   "kubeconfig with credentials";
     PrivateKey              "FORGE-S003" Policy   "private key";

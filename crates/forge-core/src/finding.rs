@@ -80,3 +80,13 @@ pub struct Suppressed {
     /// Why it is allowed.
     pub reason: String,
 }
+
+/// Something that is not wrong, and that a reader should know. Changes no exit code.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Note {
+    /// Where.
+    #[serde(flatten)]
+    pub place: Place,
+    /// What, lower case, no full stop.
+    pub message: String,
+}

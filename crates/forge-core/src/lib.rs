@@ -15,6 +15,7 @@ pub mod finding;
 pub mod format;
 pub mod gate;
 pub mod graph;
+pub mod health;
 mod lookup;
 pub mod name;
 pub mod plan;

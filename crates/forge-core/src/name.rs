@@ -51,7 +51,7 @@ const LABEL_RULE: &str = "use lower-case letters, digits and `-`, starting and e
 const SUBDOMAIN_RULE: &str = "use lower-case letters, digits, `-` and `.`, starting and ending with a letter or digit";
 
 /// True for an RFC 1123 label without a length limit.
-fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     edge(text.chars().next())
         && edge(text.chars().next_back())

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub use layout::{Layout, Role, is_manifest};
+pub use layout::{Layout, Role, is_health_check, is_manifest};
 
 use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
 use crate::graph::{Build, Graph, Implicit};
+use crate::health::{CheckName, HealthChecks, Script};
 use crate::name::{EnvironmentName, ProjectId};
 
 /// A repository whose files could all be read. What lint says about it beyond that (policies, secrets, images) does not
@@ -24,6 +25,17 @@ pub struct Repository {
     pub environments: Vec<EnvironmentFiles>,
     /// The root `app.yaml` has an Application `crossplane`.
     pub crossplane: bool,
+    /// Its own health checks for Argo CD.
+    pub health: HealthFiles,
+}
+
+/// The health checks for Argo CD that a repository has of its own.
+#[derive(Debug, Clone, Default)]
+pub struct HealthFiles {
+    /// Those that can be used.
+    pub scripts: BTreeMap<CheckName, Script>,
+    /// The paths of those that cannot.
+    pub unusable: BTreeSet<String>,
 }
 
 /// What one environment holds.
@@ -54,6 +66,19 @@ impl Repository {
     /// An environment by name.
     pub fn environment(&self, name: &str) -> Option<&EnvironmentFiles> {
         self.environments.iter().find(|files| files.environment.name.as_str() == name)
+    }
+
+    /// Forge's health checks for Argo CD and its own. Where one of its own cannot be used there are none: the check that it
+    /// was to replace must not take its place.
+    ///
+    /// # Errors
+    /// With the paths of those that cannot be used.
+    pub fn health_checks(&self) -> Result<HealthChecks, &BTreeSet<String>> {
+        if self.health.unusable.is_empty() {
+            Ok(HealthChecks::merge(&self.health.scripts))
+        } else {
+            Err(&self.health.unusable)
+        }
     }
 
     /// The graph as `graph.yaml` has it, without any environment's changes.

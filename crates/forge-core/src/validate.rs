@@ -18,8 +18,9 @@ pub(crate) use secrets::scrubbed;
 pub use suppress::Suppression;
 
 use crate::code::Code;
-use crate::finding::{Finding, Place, Suppressed};
+use crate::finding::{Finding, Note, Place, Suppressed};
 use crate::format::{ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, ReleasePointer};
+use crate::health::{CheckName, Script, ScriptError};
 use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role, is_manifest};
 use crate::yaml::{Decoder, Dialect, Limits, Node, Position, Problem, ProblemKind, Stream, decode_text, read};
 
@@ -89,6 +90,8 @@ pub enum Facts {
     Pointer(usize, String, String, Option<ReleasePointer>),
     /// `env.yaml` of a project, or an illegal file beside it.
     ProjectFile(usize, String, String),
+    /// A health check for Argo CD; `None` if there is something wrong with it.
+    HealthCheck(Option<(CheckName, Script)>),
 }
 
 /// What one file says and what is wrong with it.
@@ -111,6 +114,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What would be wrong but for a comment that allows it.
     pub suppressed: Vec<Suppressed>,
+    /// What is not wrong and good to know, sorted by place.
+    pub notes: Vec<Note>,
     /// The repository, if its own files could all be read.
     pub repository: Option<Repository>,
     /// How many files were looked at.
@@ -167,12 +172,38 @@ pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
             structured(context, &Role::Foreign, text, hints, &mut out);
         }
         Role::Template | Role::Text => unstructured(&role, text, hints, &mut out),
+        Role::HealthCheck(name) => health_check(name, text, &mut out),
         _ => structured(context, &role, text, hints, &mut out),
     }
     if !secrets.is_empty() {
         out.findings.iter_mut().skip(recognised).for_each(|finding| secrets::scrub(finding, &secrets));
     }
     out
+}
+
+/// A health check for Argo CD: its name says for which kind, and its script answers.
+fn health_check(name: &str, text: &str, out: &mut Inspected) {
+    let name = name.parse::<CheckName>().map_err(|error| {
+        let fix = "rename it, as in health/cert-manager.io_Certificate.lua; wildcards and folders do not work";
+        let finding = Finding::new(Code::UnusableHealthCheck, Place::whole(&out.path), error.to_string());
+        out.findings.push(finding.with_fix(fix));
+    });
+    let script = Script::new(text).map_err(|error| {
+        let (code, fix) = match &error {
+            ScriptError::TooLarge { .. } => (Code::TooLarge, None),
+            ScriptError::Character { .. } => (Code::UnusableHealthCheck, Some("remove it, or write it as an escape")),
+            ScriptError::Empty | ScriptError::NoAnswer => {
+                let fix = "end it with `return {status = …, message = …}`, or remove the file";
+                (Code::UnusableHealthCheck, Some(fix))
+            }
+        };
+        let mut finding = Finding::new(code, Place::new(&out.path, error.at()), error.to_string());
+        finding.fix = fix.map(str::to_owned);
+        out.findings.push(finding);
+    });
+    if let (Ok(name), Ok(script)) = (name, script) {
+        out.facts = Facts::HealthCheck(Some((name, script)));
+    }
 }
 
 fn unstructured(role: &Role<'_>, text: &str, hints: manifest::Hints, out: &mut Inspected) {
@@ -220,6 +251,7 @@ fn note_presence(role: &Role<'_>, out: &mut Inspected) {
         Role::Override(environment) => Facts::Override(*environment, None),
         Role::RootApp => Facts::RootApp { crossplane: false },
         Role::Installation => Facts::Installation,
+        Role::HealthCheck(_) => Facts::HealthCheck(None),
         _ => Facts::None,
     };
 }

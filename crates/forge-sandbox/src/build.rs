@@ -400,6 +400,19 @@ pub fn ensure(cache: &Cache, only: Option<&str>, progress: &mut dyn Progress) ->
     })
 }
 
+/// Where a component is, if it is built. Builds nothing.
+pub fn find(cache: &Cache, component: &str) -> Result<Option<PathBuf>, BuildError> {
+    let recipes = Recipes::embedded()?;
+    let things = things(&recipes)?;
+    let thing = things.iter().find(|thing| thing.name == component).ok_or_else(|| unknown(component, &things))?;
+    Ok(cache.has(&thing.key).then(|| cache.entry(&thing.key)))
+}
+
+fn unknown(name: &str, things: &[Thing<'_>]) -> BuildError {
+    let known = things.iter().map(|thing| thing.name.clone()).collect();
+    BuildError::UnknownComponent { name: name.to_owned(), known }
+}
+
 /// What is to be there in the end, in the order of building.
 fn wanted<'t, 'r>(things: &'t [Thing<'r>], only: Option<&str>) -> Result<Vec<&'t Thing<'r>>, BuildError> {
     let Some(only) = only else { return Ok(things.iter().collect()) };
@@ -414,8 +427,7 @@ fn wanted<'t, 'r>(things: &'t [Thing<'r>], only: Option<&str>) -> Result<Vec<&'t
     }
     wanted.reverse();
     if wanted.is_empty() {
-        let known = things.iter().map(|thing| thing.name.clone()).collect();
-        return Err(BuildError::UnknownComponent { name: only.to_owned(), known });
+        return Err(unknown(only, things));
     }
     Ok(wanted)
 }
@@ -562,6 +574,17 @@ mod tests {
         build(&cache, Some("sample"), &built).unwrap();
         assert_eq!(*built.lock().unwrap(), ["sample", "sample-image"]);
         assert_eq!(entries().len(), 2);
+    }
+
+    #[test]
+    fn asking_where_a_component_is_builds_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        assert!(find(&cache, "sample").unwrap().is_none());
+        assert!(matches!(find(&cache, "helmet"), Err(BuildError::UnknownComponent { .. })));
+        build(&cache, None, &Mutex::default()).unwrap();
+        assert!(find(&cache, "sample").unwrap().unwrap().join("file").is_file());
+        assert!(find(&cache, "helm").unwrap().is_none());
     }
 
     #[test]

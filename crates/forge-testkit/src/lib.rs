@@ -5,6 +5,7 @@ pub mod crd;
 pub mod example;
 pub mod foreign;
 pub mod generate;
+pub mod health;
 pub mod image;
 pub mod order;
 pub mod platform;

@@ -21,6 +21,10 @@ pub(crate) fn text(report: &Report, output: &Output<'_>) -> String {
         let Finding { code, place, .. } = &allowed.finding;
         let _ = writeln!(text, "{place}: {word} {code}: {}", allowed.reason);
     }
+    for note in &report.notes {
+        let word = output.paint(Paint::Dim, "note");
+        let _ = writeln!(text, "{}: {word}: {}", note.place, note.message);
+    }
     text
 }
 
@@ -29,6 +33,7 @@ pub(crate) fn json(report: &Report) -> String {
         "files": report.files,
         "findings": report.findings,
         "suppressed": report.suppressed,
+        "notes": report.notes,
     });
     format!("{value:#}\n")
 }
@@ -52,13 +57,17 @@ pub(crate) fn sarif(report: &Report) -> String {
         .collect();
     let standing = report.findings.iter().map(|finding| result(finding, None));
     let allowed = report.suppressed.iter().map(|allowed| result(&allowed.finding, Some(&allowed.reason)));
+    let notes = report.notes.iter().map(|note| {
+        let message = json!({"text": note.message});
+        json!({"level": "note", "message": message, "locations": [{"physicalLocation": location(&note.place)}]})
+    });
     let value = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": {"name": "forge", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
             "columnKind": "unicodeCodePoints",
-            "results": standing.chain(allowed).collect::<Vec<_>>(),
+            "results": standing.chain(allowed).chain(notes).collect::<Vec<_>>(),
         }],
     });
     format!("{value:#}\n")
@@ -66,10 +75,6 @@ pub(crate) fn sarif(report: &Report) -> String {
 
 fn result(finding: &Finding, reason: Option<&String>) -> Value {
     let fix = finding.fix.as_ref().map(|fix| format!(" (fix: {fix})")).unwrap_or_default();
-    let mut location = json!({"artifactLocation": {"uri": uri(&finding.place)}});
-    if let (Some(at), Value::Object(fields)) = (finding.place.at, &mut location) {
-        fields.insert("region".to_owned(), json!({"startLine": at.line, "startColumn": at.column}));
-    }
     let suppressions = match reason {
         Some(reason) => json!([{"kind": "inSource", "justification": reason}]),
         None => json!([]),
@@ -78,9 +83,17 @@ fn result(finding: &Finding, reason: Option<&String>) -> Value {
         "ruleId": finding.code.id(),
         "level": "error",
         "message": {"text": format!("{}{fix}", finding.message)},
-        "locations": [{"physicalLocation": location}],
+        "locations": [{"physicalLocation": location(&finding.place)}],
         "suppressions": suppressions,
     })
+}
+
+fn location(place: &Place) -> Value {
+    let mut location = json!({"artifactLocation": {"uri": uri(place)}});
+    if let (Some(at), Value::Object(fields)) = (place.at, &mut location) {
+        fields.insert("region".to_owned(), json!({"startLine": at.line, "startColumn": at.column}));
+    }
+    location
 }
 
 /// A path as a relative URI reference.

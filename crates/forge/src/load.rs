@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 
 use forge_core::code::Code;
 use forge_core::format::Installation;
-use forge_core::repository::{INSTALLATION_FILE, is_manifest};
+use forge_core::repository::{INSTALLATION_FILE, is_health_check, is_manifest};
 use forge_core::validate::{Content, Context, Inspected, Report, assemble, inspect};
 use forge_core::yaml::Limits;
 
@@ -223,7 +223,7 @@ fn read(root: &Path, file: &Found) -> Content {
         Kind::Other => return Content::Unreadable("it is not a regular file".to_owned()),
         Kind::Regular | Kind::Link => {}
     }
-    if !is_manifest(&file.path) && !may_hold_secrets(&file.path) {
+    if !is_manifest(&file.path) && !is_health_check(&file.path) && !may_hold_secrets(&file.path) {
         return Content::Unread;
     }
     let path = root.join(&file.path);

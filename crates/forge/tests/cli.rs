@@ -57,6 +57,33 @@ fn the_platform_of_the_demo_has_no_findings_and_one_order() {
     assert_eq!(code, 0, "{stdout}{stderr}");
 }
 
+#[test]
+fn who_owns_an_argo_cd_is_told_last_what_to_merge_into_it() {
+    let home = tempfile::tempdir().unwrap();
+    let print = |cd: &str| {
+        let installation = format!(
+            "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  \
+             repository: {{url: https://git.example.com/p.git}}\n  \
+             argo: {{cd: {cd}, workflows: existing, namespace: argo-cd}}\n  \
+             environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
+        );
+        let graph = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  \
+                     stacks: [{name: a, apps: [{application: argo-cd/x}]}]\n";
+        fs::write(home.path().join("forge.yaml"), installation).unwrap();
+        fs::write(home.path().join("graph.yaml"), graph).unwrap();
+        let (code, stdout, stderr) = forge(home.path(), &["bootstrap", "--print", "--image", "example.com/forge"]);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    let existing = print("existing");
+    let last = existing.rsplit("---\n").next().unwrap();
+    assert!(last.starts_with("# Health checks for Argo CD, to be merged into the data of its ConfigMap argocd-cm"));
+    assert!(last.contains("\n  name: argocd-cm\n  namespace: argo-cd\ndata:\n"), "{last}");
+    assert!(last.contains("\n  resource.customizations.health.apps_StatefulSet: |\n"), "{last}");
+    // Where Forge installs Argo CD they come with the chart.
+    assert!(!print("install").contains("resource.customizations"));
+}
+
 /// Runs the commands of a transcript and writes down what they do.
 fn replay(transcript: &str) -> String {
     let home = tempfile::tempdir().unwrap();

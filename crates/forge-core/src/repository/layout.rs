@@ -1,6 +1,7 @@
 //! What a path means.
 
 use crate::format::Installation;
+use crate::health;
 
 /// Where the environments are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum Role<'p> {
     },
     /// `platform/clusters/<name>/cluster.yaml`
     Cluster(&'p str),
+    /// `health/<name>.lua`: a health check for Argo CD. The name is not checked yet, and may lead into folders.
+    HealthCheck(&'p str),
     /// A template of a Helm chart: text, not YAML.
     Template,
     /// Any other YAML or JSON.
@@ -62,6 +65,16 @@ pub enum Role<'p> {
 /// True for what Argo CD would read as a manifest.
 pub fn is_manifest(path: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|ending| path.ends_with(ending))
+}
+
+/// The name of a health check for Argo CD, not checked yet, if this is where one may be.
+fn health_check(path: &str) -> Option<&str> {
+    path.strip_prefix(health::FOLDER)?.strip_prefix('/')?.strip_suffix(".lua")
+}
+
+/// True for what is read as a health check for Argo CD.
+pub fn is_health_check(path: &str) -> bool {
+    health_check(path).is_some()
 }
 
 impl Layout {
@@ -102,6 +115,9 @@ impl Layout {
             {
                 return role;
             }
+        }
+        if let Some(name) = health_check(path) {
+            return Role::HealthCheck(name);
         }
         let in_templates = path.split('/').rev().skip(1).any(|part| part == "templates");
         if in_templates || path.ends_with(".tpl") {
@@ -152,6 +168,11 @@ mod tests {
             ("developer/app.yaml", Role::Foreign),
             ("platform/clusters/dev/cluster.yaml", Role::Cluster("dev")),
             ("charts/x/templates/a/b.yaml", Role::Template),
+            ("health/apps_StatefulSet.lua", Role::HealthCheck("apps_StatefulSet")),
+            ("health/templates/a.lua", Role::HealthCheck("templates/a")),
+            ("health/README.md", Role::Text),
+            ("healthy/a.lua", Role::Text),
+            ("dev/health/a.lua", Role::Text),
         ] {
             assert_eq!(layout.role(path), role, "{path}");
         }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::{Context, Facts, Inspected, Report, suppress};
 use crate::code::Code;
-use crate::finding::{Finding, Place};
+use crate::finding::{Finding, Note, Place};
 use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
 use crate::graph::{Graph, SYSTEM_STACK};
+use crate::health;
 use crate::lookup::Lookup;
 use crate::name::{MAX_ENVIRONMENT, MAX_NAME, ProjectId, ProjectName, RepoName};
-use crate::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
+use crate::repository::{EnvironmentFiles, GRAPH_FILE, HealthFiles, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
 use crate::scaffold::PLACEHOLDER;
 use crate::yaml::Position;
 
@@ -37,6 +38,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let mut stray: BTreeSet<String> = BTreeSet::new();
     let mut graph_file = false;
     let mut environments: BTreeMap<usize, Collected> = BTreeMap::new();
+    let mut checks = HealthFiles::default();
     for file in inspected {
         findings.extend(file.findings);
         if !file.suppressions.is_empty() {
@@ -64,8 +66,16 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             Facts::ProjectFile(env, repo, project) => {
                 environments.entry(env).or_default().projects.push((repo, project, false, None));
             }
+            Facts::HealthCheck(Some((name, script))) => {
+                checks.scripts.insert(name, script);
+            }
+            Facts::HealthCheck(None) => {
+                checks.unusable.insert(file.path);
+            }
         }
     }
+    findings.extend(too_many_checks(&checks));
+    let notes = notes_on_checks(&checks);
     let mut repository = None;
     // An installation with a field that nobody knows is not the one that was meant: good for checks, not for plans.
     let unsound = findings.iter().any(|f: &Finding| f.place.path == INSTALLATION_FILE && !f.code.allowable());
@@ -104,6 +114,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 graph,
                 environments: all,
                 crossplane: root.unwrap_or(false),
+                health: checks,
             };
             findings.extend(graphs(&candidate));
             repository = (!unsound).then_some(candidate);
@@ -115,7 +126,34 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let (mut findings, mut suppressed) = suppress::apply(findings, &suppressions);
     findings.sort();
     suppressed.sort();
-    Report { findings, suppressed, repository, files, installed: context.installation.is_some() }
+    Report { findings, suppressed, notes, repository, files, installed: context.installation.is_some() }
+}
+
+/// All checks go into one ConfigMap, which is not theirs alone.
+fn too_many_checks(checks: &HealthFiles) -> Option<Finding> {
+    let bytes: usize = checks.scripts.values().map(|script| script.as_str().len()).sum();
+    let most = health::MOST_BYTES_IN_ALL;
+    (bytes > most).then(|| {
+        let message = format!("{bytes} bytes of health checks; argocd-cm has room for {most}");
+        Finding::new(Code::TooLarge, Place::whole(health::FOLDER), message)
+    })
+}
+
+/// What is not wrong with a health check and surprises whoever did not mean it.
+fn notes_on_checks(checks: &HealthFiles) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (name, script) in &checks.scripts {
+        let mut note = |message: String| notes.push(Note { place: Place::whole(&name.path()), message });
+        if health::is_built_in(name) {
+            note("takes the place of the check that Forge brings for this kind".to_owned());
+        }
+        for library in script.libraries() {
+            note(format!(
+                "uses `{library}`, which Argo CD does not load: the check fails unless resource.customizations.useOpenLibs.{name} is set"
+            ));
+        }
+    }
+    notes
 }
 
 struct Check<'c> {

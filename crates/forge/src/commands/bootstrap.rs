@@ -6,6 +6,7 @@ use clap::Args;
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
+use forge_core::format::ArgoInstall;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{self, Places};
 use forge_core::yaml;
@@ -79,8 +80,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         agent_tick: arguments.agent_tick,
     };
     if arguments.print {
-        let objects: Vec<String> =
+        let mut objects: Vec<String> =
             render::bootstrap(&places, &environments).iter().map(|placed| yaml::write(&placed.object)).collect();
+        // An Argo CD that is somebody else's is not changed; its owner is told what to merge, and why.
+        if repository.installation.argo.cd == ArgoInstall::Existing {
+            objects.push(usable.health_checks()?.fragment(&places.argocd));
+        }
         output.data(&objects.join("---\n"))?;
         return Ok(Exit::Done);
     }

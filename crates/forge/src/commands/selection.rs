@@ -4,6 +4,7 @@ use forge_core::code::Code;
 use forge_core::finding::Finding;
 use forge_core::format::{Reference, Subject};
 use forge_core::graph::{Graph, NodeIx, SYSTEM_STACK};
+use forge_core::health::HealthChecks;
 use forge_core::repository::{EnvironmentFiles, Repository};
 use forge_core::validate::Report;
 
@@ -43,6 +44,19 @@ impl Usable {
             1 => output.say("\nnote: lint has 1 finding; `forge lint` shows it"),
             count => output.say(&format!("\nnote: lint has {count} findings; `forge lint` shows them")),
         }
+    }
+
+    /// The health checks that Argo CD is to have, if those of the repository can all be used.
+    pub(super) fn health_checks(&self) -> Result<HealthChecks, Failure> {
+        self.repository.health_checks().map_err(|unusable| {
+            let paths: Vec<&str> = unusable.iter().map(String::as_str).collect();
+            let message = format!("{} cannot be used as a health check for Argo CD", paths.join(", "));
+            let about = |finding: &&Finding| unusable.contains(&finding.place.path);
+            let mut failure =
+                Failure::new(Code::Unusable, message).hint("fix what is listed above, or remove the file");
+            failure.findings = self.findings.iter().filter(about).cloned().collect();
+            failure
+        })
     }
 
     /// Refuses a scope in which a project has no release to run.
