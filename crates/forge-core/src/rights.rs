@@ -110,7 +110,7 @@ static WORKFLOW: [Rule; 3] = [
 /// A check that starts a pod in a namespace of its own.
 static PROBE_APART: [Rule; 3] = [
     rule(Scope::Cluster, "", &["namespaces"], &["get", "list", "create", "delete"], "a namespace for a check"),
-    rule(Scope::Everywhere, "", &["pods"], &["get", "create", "delete"], "a pod that really starts"),
+    rule(Scope::Everywhere, "", &["pods"], &["get", "list", "watch", "create", "delete"], "a pod that really starts"),
     rule(
         Scope::Everywhere,
         "",
@@ -122,7 +122,7 @@ static PROBE_APART: [Rule; 3] = [
 
 /// The same check where namespaces may not be made.
 static PROBE_THERE: [Rule; 2] = [
-    rule(Scope::Workflows, "", &["pods"], &["get", "list", "create", "delete"], "a pod that really starts"),
+    rule(Scope::Workflows, "", &["pods"], &["get", "list", "watch", "create", "delete"], "a pod that really starts"),
     rule(
         Scope::Workflows,
         "",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{mark, text};
+use super::{Check, Finding, Judged, Severity, count, mark, text};
 use crate::render::MANAGED_BY;
 
 /// What the names of all that a check makes begin with.
@@ -130,9 +130,36 @@ pub fn is_left(object: &Value, now: Timestamp) -> bool {
     ours && over
 }
 
+/// Judges what checks left: `removed` things of earlier ones are gone, and what is `left` is not.
+pub fn leftovers(removed: usize, left: &[String]) -> Judged {
+    let earlier = if removed == 0 { String::new() } else { format!(", {removed} of earlier checks removed") };
+    if left.is_empty() {
+        return Judged::new(Check::Leftovers, format!("everything that was made is gone{earlier}"));
+    }
+    let finding = Finding::new(
+        Check::Leftovers,
+        Severity::Failed,
+        format!("{} of a check could not be removed in time", count(left.len(), "object")),
+        "it uses up room; the next check removes what is over by then",
+        format!(
+            "remove it: `kubectl delete namespace NAME`, or `kubectl delete pod,pvc -l {PREFLIGHT_LABEL} -n NAMESPACE`; a pod that stays has a node that does not answer"
+        ),
+    );
+    Judged::new(Check::Leftovers, format!("{} still there{earlier}", left.len())).with(finding.because(left))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_a_failure_that_names_it_and_what_was_removed_is_told() {
+        assert!(leftovers(0, &[]).findings.is_empty());
+        assert_eq!(leftovers(2, &[]).seen, "everything that was made is gone, 2 of earlier checks removed");
+        let judged = leftovers(0, &["Namespace forge-preflight-x".to_owned()]);
+        assert_eq!(judged.worst(), Some(Severity::Failed));
+        assert_eq!(judged.findings[0].evidence, ["Namespace forge-preflight-x"]);
+    }
 
     fn probe(volume: bool) -> Probe {
         Probe {

@@ -112,6 +112,15 @@ pub enum Looked<T> {
 }
 
 impl<T> Looked<T> {
+    /// With something made of what was seen.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Looked<U> {
+        match self {
+            Self::Saw(seen) => Looked::Saw(make(seen)),
+            Self::NotPermitted(why) => Looked::NotPermitted(why),
+            Self::Failed(why) => Looked::Failed(why),
+        }
+    }
+
     /// What was seen.
     pub fn saw(&self) -> Option<&T> {
         match self {
