@@ -84,8 +84,10 @@ fn wanted(global: &Global, arguments: &Arguments) -> Result<Purpose, Failure> {
     let environments = match &repository {
         Some(repository) => selected(repository, &arguments.environment)?,
         None => {
-            let parse =
-                |name: &String| name.parse::<EnvironmentName>().map_err(|error| Failure::new(Code::BadArgument, error));
+            let parse = |name: &String| {
+                let name = name.parse::<EnvironmentName>();
+                name.map_err(|error| Failure::new(Code::BadArgument, error).hint("names are those of forge.yaml"))
+            };
             arguments.environment.iter().filter(|name| !name.is_empty()).map(parse).collect::<Result<_, _>>()?
         }
     };
