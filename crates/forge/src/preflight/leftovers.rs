@@ -66,9 +66,17 @@ impl Made {
     }
 }
 
-/// Removes all of these, in their order, and waits until they are gone; gives what is not. A request to stop ends the
-/// waiting.
-pub(super) async fn remove(cluster: &Cluster, made: &[Made], interrupts: &mut Interrupts) -> Vec<String> {
+/// What came of removing.
+#[derive(Default)]
+pub(super) struct Removed {
+    /// What is still there.
+    pub(super) left: Vec<String>,
+    /// Somebody did not want to wait.
+    pub(super) interrupted: bool,
+}
+
+/// Removes all of these, in their order, and waits until they are gone. A request to stop ends the waiting.
+pub(super) async fn remove(cluster: &Cluster, made: &[Made], interrupts: &mut Interrupts) -> Removed {
     let begin = Instant::now();
     let settled = begin + if made.iter().any(|thing| thing.unclear) { UNCLEAR } else { Duration::ZERO };
     loop {
@@ -81,22 +89,22 @@ pub(super) async fn remove(cluster: &Cluster, made: &[Made], interrupts: &mut In
             }
         }
         if (left.is_empty() && Instant::now() >= settled) || begin.elapsed() > REMOVAL {
-            return left;
+            return Removed { left, interrupted: false };
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            () = interrupts.heard() => return left,
+            () = interrupts.heard() => return Removed { left, interrupted: true },
         }
     }
 }
 
-/// Removes what checks left that were killed: how much of it is gone, and what is not.
+/// Removes what checks left that were killed: how much of it is gone, and what came of the rest.
 pub(super) async fn earlier(
     cluster: &Cluster,
     purpose: &Purpose,
     ground: &Ground,
     interrupts: &mut Interrupts,
-) -> (usize, Vec<String>) {
+) -> (usize, Removed) {
     let selector = format!("{MANAGED_BY}=forge,{PREFLIGHT_LABEL}");
     let mut found = Vec::new();
     for (kind, collection) in [
@@ -115,8 +123,8 @@ pub(super) async fn earlier(
         }));
     }
     if found.is_empty() {
-        return (0, Vec::new());
+        return (0, Removed::default());
     }
-    let left = remove(cluster, &found, interrupts).await;
-    (found.len() - left.len(), left)
+    let removed = remove(cluster, &found, interrupts).await;
+    (found.len() - removed.left.len(), removed)
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Wanted;
 use super::gather::Ground;
-use super::leftovers::{self, Made, REMOVAL};
+use super::leftovers::{self, Made, REMOVAL, Removed};
 use crate::cluster::{Cluster, ClusterError, Store, escaped, path};
 use crate::interrupt::Interrupts;
 
@@ -48,8 +48,14 @@ pub(super) async fn probe(
         return not_tried(purpose, Judged::skipped(Check::Pod, why), why);
     }
     let mut interrupts = Interrupts::listen();
-    let (removed, mut left) = leftovers::earlier(cluster, purpose, ground, &mut interrupts).await;
-    let mut judged = match place(purpose, ground) {
+    let (removed, Removed { mut left, interrupted }) =
+        leftovers::earlier(cluster, purpose, ground, &mut interrupts).await;
+    let place = if interrupted {
+        Err(Judged::failed(Check::Pod, "interrupted before a pod was started"))
+    } else {
+        place(purpose, ground)
+    };
+    let mut judged = match place {
         Err(judged) => not_tried(purpose, judged, "no pod was started"),
         Ok(place) => {
             let (class, without) = class(purpose, ground);
@@ -61,7 +67,7 @@ pub(super) async fn probe(
             };
             let seen = attempt.look(pod, &ended).await;
             say("removing what was made");
-            left.extend(leftovers::remove(cluster, &attempt.made, &mut interrupts).await);
+            left.extend(leftovers::remove(cluster, &attempt.made, &mut interrupts).await.left);
             let Probe { image, namespace, .. } = attempt.probe;
             let class = class.map(|class| class.name);
             let mut judged = preflight::tried(&Tried { image, namespace, class, ended, seen });
