@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bootstrap, demo, env, graph, history, init, lint, plan, platform, project, sandbox, schema, serve, status,
-    why,
+    adopt, bootstrap, demo, env, graph, history, init, lint, plan, platform, preflight, project, sandbox, schema,
+    serve, status, why,
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -46,6 +46,7 @@ enum Command {
     Lint(lint::Arguments),
     Graph(graph::Arguments),
     Plan(plan::Arguments),
+    Preflight(preflight::Arguments),
     Bootstrap(bootstrap::Arguments),
     Platform(platform::Arguments),
     Status(status::Arguments),
@@ -86,6 +87,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),
         Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
+        Command::Preflight(arguments) => preflight::run(&cli.global, &arguments, &mut output),
         Command::Bootstrap(arguments) => bootstrap::run(&cli.global, &arguments, &mut output),
         Command::Platform(arguments) => platform::run(&cli.global, &arguments, &mut output),
         Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),

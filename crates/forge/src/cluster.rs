@@ -127,17 +127,26 @@ impl Cluster {
             request = request.header("content-type", kind);
         }
         let request = request.body(body).map_err(|error| ClusterError::Unreachable(error.to_string()))?;
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => {
-                let place = path.split('?').next().unwrap_or(path);
-                Err(ClusterError::Unreachable(format!(
-                    "no answer to `{}` within {} s",
-                    clip(place),
-                    PATIENCE.as_secs()
-                )))
+        within(path, async { Ok(self.client.request::<Value>(request).await?) }).await
+    }
+
+    /// What is at a path, and what time the server says it is, as it writes it.
+    pub(crate) async fn dated(&self, path: &str) -> Result<(Value, Option<String>), ClusterError> {
+        let request = Request::get(path).body(kube::client::Body::empty());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        within(path, async {
+            let response = self.client.send(request).await?;
+            let date = response.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+            let (date, status) = (date.map(str::to_owned), response.status());
+            let bytes = response.into_body().collect_bytes().await?;
+            if !status.is_success() {
+                let message = clip(&String::from_utf8_lossy(&bytes));
+                return Err(ClusterError::Refused { code: status.as_u16(), message });
             }
-        }
+            let said = serde_json::from_slice(&bytes).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
+            Ok((said, date))
+        })
+        .await
     }
 
     /// One object; nothing where there is none.
@@ -150,11 +159,23 @@ impl Cluster {
 
     /// All objects of a collection, page by page; a list that was cut off is an error, never a short list (INV-10).
     pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
+        self.pages(path, selector, "application/json").await
+    }
+
+    /// The metadata of all objects of a collection, for what is large and of which nothing else matters.
+    pub(crate) async fn list_metadata(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        self.pages(path, selector, metadata).await
+    }
+
+    async fn pages(&self, path: &str, selector: &str, accept: &str) -> Result<Vec<Value>, ClusterError> {
         let mut items = Vec::new();
         let mut rest = String::new();
         loop {
             let uri = format!("{path}?limit={PAGE}&labelSelector={}&continue={rest}", escaped(selector));
-            let mut page = self.send(Method::GET, &uri, "", Vec::new()).await?;
+            let request = Request::get(uri.as_str()).header("accept", accept).body(Vec::new());
+            let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+            let mut page = within(&uri, async { Ok(self.client.request::<Value>(request).await?) }).await?;
             let found = page.get_mut("items").map(Value::take);
             let Some(Value::Array(found)) = found else {
                 // An empty collection may say `null`.
@@ -198,6 +219,14 @@ impl Cluster {
             _ => Ok(()),
         }
     }
+}
+
+/// An answer, or that there was none in time.
+async fn within<T>(path: &str, answer: impl Future<Output = Result<T, ClusterError>>) -> Result<T, ClusterError> {
+    tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| {
+        let place = path.split('?').next().unwrap_or(path);
+        Err(ClusterError::Unreachable(format!("no answer to `{}` within {} s", clip(place), PATIENCE.as_secs())))
+    })
 }
 
 fn unreadable(text: &str) -> ClusterError {

@@ -11,6 +11,7 @@ pub(crate) mod lint;
 mod look;
 pub(crate) mod plan;
 pub(crate) mod platform;
+pub(crate) mod preflight;
 pub(crate) mod project;
 pub(crate) mod sandbox;
 pub(crate) mod schema;

@@ -240,3 +240,19 @@ fn a_report_fits_its_schema() {
     written["statistics"]["proven"] = serde_json::json!("one");
     assert!(!validator.is_valid(&written));
 }
+
+#[test]
+fn a_report_of_preflight_fits_its_schema() {
+    use forge_core::preflight::{Check, Finding, Judged, PreflightReport, Severity};
+    let at = |second: i64| jiff::Timestamp::from_second(1_790_000_000 + second).unwrap();
+    let finding =
+        Finding::new(Check::Rights, Severity::Blocking, "lacks rights", "it stops", "ask").because(["create x"]);
+    let judged = vec![Judged::new(Check::Rights, "").with(finding), Judged::skipped(Check::Volume, "not needed")];
+    let report = PreflightReport::new("kind", None, "forge@sha256:0", judged, (at(0), at(9)));
+    let validator = jsonschema::validator_for(schema("preflightreport").unwrap().as_value()).unwrap();
+    let mut written = serde_json::to_value(&report).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&written).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    written["exit"] = serde_json::json!("three");
+    assert!(!validator.is_valid(&written));
+}

@@ -10,7 +10,7 @@ pub const KINDS: [&str; 7] =
     ["Cluster", "DependencyGraph", "EnvironmentConfig", "Forge", "GraphOverride", "PlatformCluster", "ReleasePointer"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
-pub const OUTPUTS: [&str; 1] = ["RunReport"];
+pub const OUTPUTS: [&str; 2] = ["PreflightReport", "RunReport"];
 
 /// `metadata` of a file of ours.
 #[derive(JsonSchema)]
@@ -39,6 +39,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
+        "PreflightReport" => generate(SchemaGenerator::into_root_schema_for::<crate::preflight::PreflightReport>),
         "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
         _ => None,
     }

@@ -10,6 +10,7 @@ use super::workflow::{
 };
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
 use crate::name::EnvironmentName;
+use crate::rights::{self, Scope};
 
 /// Annotations of the plugin's ConfigMap: what a run has to know of how the cluster was prepared.
 pub const IMAGE_ANNOTATION: &str = "forge.projectcatalyst.io/image";
@@ -68,12 +69,7 @@ fn metadata(name: &str, namespace: Option<&str>) -> Value {
     metadata
 }
 
-fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-}
-
 fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
-    let read: &[&str] = &["get", "list", "watch"];
     let of = |name: &str, account: &str, namespace: &str, rules: Vec<Value>| {
         let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
         let role = json!({
@@ -88,41 +84,24 @@ fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
         });
         [placed(collection("roles"), role), placed(collection("rolebindings"), binding)]
     };
+    let rules = |account: &str, scope: Scope| -> Vec<Value> {
+        let here = rights::granted(account).iter().filter(|rule| rule.scope == scope && !rule.named);
+        here.map(|rule| rule.rbac(&[])).collect()
+    };
     let mut objects = Vec::new();
-    objects.extend(of(
-        EXECUTOR_ACCOUNT,
-        EXECUTOR_ACCOUNT,
-        &places.workflows,
-        vec![
-            rule(&["argoproj.io"], &["workflows"], &["get", "list", "watch", "create", "patch"]),
-            rule(&[""], &["pods"], &["get", "list", "watch", "delete"]),
-            rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch", "delete"]),
-            rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "patch"]),
-        ],
-    ));
-    let applications = vec![rule(&["argoproj.io"], &["applications"], read)];
-    objects.extend(of(EXECUTOR_ACCOUNT, EXECUTOR_ACCOUNT, &places.argocd, applications));
+    for (scope, namespace) in [(Scope::Workflows, &places.workflows), (Scope::ArgoCd, &places.argocd)] {
+        objects.extend(of(EXECUTOR_ACCOUNT, EXECUTOR_ACCOUNT, namespace, rules(EXECUTOR_ACCOUNT, scope)));
+    }
     // One for each environment, so that several installations share a cluster without taking rights from each other.
     for environment in environments {
-        let mut project = rule(&["argoproj.io"], &["appprojects"], &["get", "patch"]);
-        if let Value::Object(fields) = &mut project {
-            fields.insert("resourceNames".to_owned(), json!([environment]));
-        }
+        let named = rights::granted(EXECUTOR_ACCOUNT).iter().filter(|rule| rule.named);
+        let named = named.map(|rule| rule.rbac(&[environment.as_str()])).collect();
         let name = format!("{EXECUTOR_ACCOUNT}-{environment}");
-        objects.extend(of(&name, EXECUTOR_ACCOUNT, &places.argocd, vec![project]));
+        objects.extend(of(&name, EXECUTOR_ACCOUNT, &places.argocd, named));
     }
-    let record = vec![rule(&[""], &["configmaps"], &["get", "list", "create", "patch"])];
-    objects.extend(of(PLUGIN_ACCOUNT, PLUGIN_ACCOUNT, &places.workflows, record));
-    objects.extend(of(
-        WORKFLOW_ACCOUNT,
-        WORKFLOW_ACCOUNT,
-        &places.workflows,
-        vec![
-            rule(&["argoproj.io"], &["workflowtasksets"], read),
-            rule(&["argoproj.io"], &["workflowtasksets/status"], &["patch"]),
-            rule(&["argoproj.io"], &["workflowtaskresults"], &["create", "patch"]),
-        ],
-    ));
+    for account in [PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
+        objects.extend(of(account, account, &places.workflows, rules(account, Scope::Workflows)));
+    }
     objects
 }
 

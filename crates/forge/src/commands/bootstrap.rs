@@ -16,14 +16,17 @@ use super::selection;
 use crate::bootstrap::{Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::interrupt::Interrupts;
 use crate::output::{Output, Paint};
+use crate::preflight;
 use crate::runtime::block_on;
 
 /// Prepare a cluster that runs Argo CD and Argo Workflows for runs
 ///
 /// Makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, and the token of the Argo CD
-/// account `forge`. Applied on the server's side: a second time changes nothing.
+/// account `forge`. Applied on the server's side: a second time changes nothing. Whether the cluster is ready is checked first,
+/// as by `forge preflight`; where something must be put right, nothing is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only these environments; all of forge.yaml if absent
@@ -103,14 +106,27 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
+        let installation = Some(&repository.installation);
+        let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
+        let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
+        preflight::required(&cluster, &checked, output).await?;
         let server = arguments.argocd_server.clone();
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token };
-        bootstrap(&wanted, |line| lines.push(line.to_owned())).await?;
-        Ok::<_, Failure>(cluster.context.clone())
+        // The checks listen to interrupts, and who has once listened has to go on.
+        let mut interrupts = Interrupts::listen();
+        let done = tokio::select! {
+            done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
+            () = interrupts.heard() => None,
+        };
+        Ok::<_, Failure>(done.map(|()| cluster.context.clone()))
     })??;
     for line in lines {
         output.say(&format!("{} {line}", output.paint(Paint::Good, "ok")));
     }
+    let Some(context) = context else {
+        output.say("\ninterrupted; run it again, and it goes on from there");
+        return Ok(Exit::Findings);
+    };
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
     Ok(Exit::Done)
 }

@@ -13,6 +13,7 @@ use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, Namespace};
+use forge_core::preflight::{Intents, Purpose};
 use forge_core::scaffold::demo::{Demo, ENVIRONMENT, SAMPLE_IMAGE, names};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -24,6 +25,7 @@ use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, path};
 use crate::git;
 use crate::output::{Output, Paint};
+use crate::preflight;
 use crate::runtime::block_on;
 use survey::Survey;
 
@@ -89,7 +91,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     // Nothing is written, not even a folder, before the cluster is known to do.
     let survey = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
-        survey::survey(&cluster, workflows, &argocd, arguments.image.as_deref()).await
+        let survey = survey::survey(&cluster, workflows, &argocd, arguments.image.as_deref()).await?;
+        let purpose = preflight::purpose(None, workflows, &survey.places.image, vec![environment()?]);
+        let purpose = Purpose { argocd: argocd.clone(), intents: Intents::existing(), ..purpose };
+        let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
+        preflight::required(&cluster, &checked, output).await?;
+        Ok::<_, Failure>(survey)
     })??;
     let folder = arguments.folder.clone().or_else(|| global.repo.clone()).unwrap_or_else(|| PathBuf::from(ENVIRONMENT));
     let branch = checkout::get(&folder, push_url)?;
@@ -135,6 +142,10 @@ fn token(file: Option<&Path>) -> Result<Option<SecretString>, Failure> {
     Ok(Some(SecretString::from(text.trim().to_owned())))
 }
 
+fn environment() -> Result<EnvironmentName, Failure> {
+    ENVIRONMENT.parse().map_err(|error| Failure::new(Code::BadArgument, format!("{error}")))
+}
+
 /// Forge's own objects, the AppProject with its window, and then the Applications.
 async fn prepare(
     cluster: &Cluster,
@@ -144,8 +155,7 @@ async fn prepare(
     applications: &[Value],
     mut done: impl FnMut(&str),
 ) -> Result<(), Failure> {
-    let environment: EnvironmentName =
-        ENVIRONMENT.parse().map_err(|error| Failure::new(Code::BadArgument, format!("{error}")))?;
+    let environment = environment()?;
     let mut environments = survey.environments.clone();
     environments.insert(environment.clone());
     let held: Vec<(EnvironmentName, BTreeSet<String>)> = vec![(environment, names().into_iter().collect())];

@@ -7,6 +7,7 @@ mod deploy;
 mod kill;
 mod never;
 mod order;
+mod preflight;
 mod readers;
 mod stage;
 mod window;

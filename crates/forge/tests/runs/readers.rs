@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 /// A kubeconfig of a service account.
-fn kubeconfig(sandbox: &Sandbox, folder: &std::path::Path, namespace: &str, account: &str) -> PathBuf {
+pub(crate) fn kubeconfig(sandbox: &Sandbox, folder: &std::path::Path, namespace: &str, account: &str) -> PathBuf {
     let token = sandbox.kubectl(&["create", "token", account, "-n", namespace, "--duration=1h"]);
     // The sandbox writes JSON.
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&sandbox.kubeconfig).unwrap()).unwrap();

@@ -1,0 +1,36 @@
+//! Being told to stop, by a person or by Kubernetes. Once this listens, the process no longer ends by itself: whoever uses it
+//! has something to put away first.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Interrupts and requests to terminate since it was made; none is lost while nobody waits.
+pub(crate) struct Interrupts {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+}
+
+impl Interrupts {
+    /// Listens from now on.
+    pub(crate) fn listen() -> Self {
+        Self { interrupt: signal(SignalKind::interrupt()).ok(), terminate: signal(SignalKind::terminate()).ok() }
+    }
+
+    /// Ends when told to stop. Safe to drop and ask again.
+    pub(crate) async fn heard(&mut self) {
+        tokio::select! {
+            () = one(&mut self.interrupt) => {}
+            () = one(&mut self.terminate) => {}
+        }
+    }
+}
+
+async fn one(signal: &mut Option<Signal>) {
+    let heard = match signal {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    // What cannot be listened to is never heard.
+    if heard.is_none() {
+        std::future::pending::<()>().await;
+    }
+}

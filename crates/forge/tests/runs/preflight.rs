@@ -1,0 +1,238 @@
+//! Phase 0 on a real cluster. All ways to be unready, also those that cannot be planted here, are in `tests/preflight.rs`,
+//! against a server of our own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use forge_testkit::platform::{Platform, attempts, mark};
+use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
+use serde_json::{Value, json};
+
+use crate::readers::kubeconfig;
+
+const EXISTING: &str = "{cd: existing, workflows: existing, events: none}";
+/// No such image is in any registry.
+const NOWHERE: &str =
+    "registry.example.com/forge/nowhere@sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A folder with a repository of one application.
+fn folder(argo: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+    let installation = format!(
+        "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {argo}\n  environments: [{{name: preflight, cluster: in-cluster, sync: manual}}]\n"
+    );
+    let graph = format!(
+        "{header}kind: DependencyGraph\nspec:\n  stacks: [{{name: base, apps: [{{application: argocd/one}}]}}]\n"
+    );
+    std::fs::write(folder.path().join("forge.yaml"), installation).unwrap();
+    std::fs::write(folder.path().join("graph.yaml"), graph).unwrap();
+    folder
+}
+
+fn forge(platform: &Platform, kubeconfig: &Path, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(&platform.binary);
+    command.arg("preflight").args(arguments).current_dir(folder);
+    command.env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1").env_remove("FORGE_ENVIRONMENT");
+    command
+}
+
+/// Checks the shared cluster with all rights; gives how it ended, and its report.
+fn check(argo: &str, arguments: &[&str]) -> (Ended, Value) {
+    let platform = Platform::shared();
+    let folder = folder(argo);
+    let arguments = [&["--output", "json"], arguments].concat();
+    let ended = run(&mut forge(platform, &platform.sandbox.kubeconfig, folder.path(), &arguments), None);
+    let report = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    (ended, report)
+}
+
+fn finding<'r>(report: &'r Value, check: &str, severity: &str) -> &'r Value {
+    let mut findings = report["findings"].as_array().unwrap().iter();
+    findings
+        .find(|finding| finding["check"] == check && finding["severity"] == severity)
+        .unwrap_or_else(|| panic!("no {severity} finding of {check}: {report:#}"))
+}
+
+/// The namespace that a check said it starts its pod in.
+fn namespace(stderr: &str) -> String {
+    let line = stderr.lines().find_map(|line| line.strip_prefix("starting a pod in namespace `"));
+    line.unwrap_or_else(|| panic!("no pod was started: {stderr}")).trim_end_matches('`').to_owned()
+}
+
+fn is_gone(sandbox: &Sandbox, namespace: &str) {
+    let found = sandbox.kubectl(&["get", "namespace", namespace, "--ignore-not-found", "-o", "name"]);
+    assert_eq!(found.trim(), "");
+}
+
+/// Undoes what a test planted in a cluster that others share, whatever becomes of the test.
+struct Undo(&'static Sandbox, Vec<Vec<String>>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for arguments in &self.1 {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            self.0.try_kubectl(&arguments, None);
+        }
+    }
+}
+
+fn undo(commands: &[&[&str]]) -> Undo {
+    let owned = |command: &&[&str]| command.iter().map(|word| (*word).to_owned()).collect();
+    Undo(&Platform::shared().sandbox, commands.iter().map(owned).collect())
+}
+
+#[test]
+fn an_account_without_rights_is_told_which_it_lacks_and_nothing_is_tried() {
+    let platform = Platform::shared();
+    let sandbox = &platform.sandbox;
+    let account = format!("preflight-{}", std::process::id());
+    let _undo = undo(&[&["delete", "serviceaccount", &account, "-n", "default"]]);
+    sandbox.kubectl(&["create", "serviceaccount", &account, "-n", "default"]);
+    let folder = folder(EXISTING);
+    let reader = kubeconfig(sandbox, folder.path(), "default", &account);
+    let since = mark();
+    let arguments = ["--image", platform.image(), "--output", "json"];
+    let ended = run(&mut forge(platform, &reader, folder.path(), &arguments), None);
+    assert_eq!(ended.code, 3, "{}\n{}", ended.stdout, ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let rights = finding(&report, "rights", "blocking");
+    let evidence = rights["evidence"].to_string();
+    assert!(
+        evidence.contains("clusterworkflowtemplates.argoproj.io") && evidence.contains("secrets in `argocd`"),
+        "{evidence}"
+    );
+    assert!(rights["fix"].as_str().unwrap().contains(&format!("--serviceaccount=default:{account}")), "{rights}");
+    let tried: Vec<String> = attempts(sandbox, since)
+        .into_iter()
+        .filter(|line| line.user.ends_with(&format!(":{account}")) && !line.resource.starts_with("selfsubject"))
+        .map(|line| format!("{line:?}"))
+        .collect();
+    assert_eq!(tried, Vec::<String>::new());
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_told_in_the_registrys_words_and_nothing_is_left() {
+    let (ended, report) = check(EXISTING, &["--image", NOWHERE]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let image = finding(&report, "image", "blocking");
+    assert!(image["evidence"].to_string().contains("not found"), "{image:#}");
+    assert!(image["fix"].as_str().unwrap().contains("push the image"), "{image:#}");
+    is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn an_interrupt_while_the_pod_starts_leaves_nothing() {
+    let platform = Platform::shared();
+    let sandbox = &platform.sandbox;
+    let folder = folder(EXISTING);
+    let log = folder.path().join("stderr");
+    let mut command = forge(platform, &sandbox.kubeconfig, folder.path(), &["--image", NOWHERE]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
+    let child = command.spawn().unwrap();
+    let said = || std::fs::read_to_string(&log).unwrap();
+    eventually("the pod is on its way", Duration::from_secs(60), || {
+        if said().contains("waiting for the pod") { Ok(()) } else { Err(said()) }
+    });
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said());
+    is_gone(sandbox, &namespace(&said()));
+}
+
+#[test]
+fn a_namespace_that_is_being_deleted_blocks() {
+    let sandbox = &Platform::shared().sandbox;
+    let name = format!("preflight-going-{}", std::process::id());
+    let free = r#"{"metadata":{"finalizers":null}}"#;
+    let _undo = undo(&[&["patch", "configmap", "held", "-n", &name, "--type=merge", "-p", free]]);
+    sandbox.kubectl(&["create", "namespace", &name]);
+    let held = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "namespace": name, "finalizers": ["example.com/hold"]},
+    });
+    let made = sandbox.try_kubectl(&["apply", "-f", "-"], Some(&held.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    sandbox.kubectl(&["delete", "namespace", &name, "--wait=false"]);
+    let image = Platform::shared().image();
+    let (ended, report) = check(EXISTING, &["--image", image, "--workflows-namespace", &name]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let going = finding(&report, "namespaces", "blocking");
+    assert!(going["fix"].as_str().unwrap().contains(&format!("kubectl get namespace {name}")), "{going:#}");
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn definitions_that_nobody_owns_block_an_installation() {
+    let sandbox = &Platform::shared().sandbox;
+    let name = "eventsources.argoproj.io";
+    let _undo = undo(&[&["delete", "crd", name, "--wait=false"]]);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {
+            "group": "argoproj.io", "scope": "Namespaced",
+            "names": {"plural": "eventsources", "singular": "eventsource", "kind": "EventSource", "listKind": "EventSourceList"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let made = sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&definition.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let argo = "{cd: existing, workflows: existing, events: install}";
+    let (ended, report) = check(argo, &["--image", Platform::shared().image()]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let foreign = finding(&report, "definitions", "blocking");
+    assert_eq!(foreign["evidence"], json!([format!("{name}: made by nobody who says so")]));
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+/// What concerns the whole cluster: these run when nothing else does (`tools/cluster`).
+mod alone {
+    use super::*;
+
+    /// Namespaces, pods, claims and volumes, by name.
+    fn everything(sandbox: &Sandbox) -> BTreeSet<String> {
+        let columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name";
+        let all = sandbox.kubectl(&["get", "namespaces,pods,pvc,pv", "-A", "--no-headers", "-o", columns]);
+        all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn a_good_cluster_is_ready_and_nothing_is_left() {
+        let sandbox = &Platform::shared().sandbox;
+        let image = Platform::shared().image();
+        let before = everything(sandbox);
+        let (ended, report) = check(EXISTING, &["--image", image, "--storage"]);
+        assert_eq!(ended.code, 0, "{report:#}\n{}", ended.stderr);
+        assert_eq!(report["verdict"], "ready", "{report:#}");
+        for checked in report["checks"].as_array().unwrap() {
+            assert!(["passed", "warning"].contains(&checked["result"].as_str().unwrap()), "{checked}");
+        }
+        let after = everything(sandbox);
+        let new: Vec<&String> = after.difference(&before).collect();
+        assert!(new.is_empty(), "{new:?}");
+    }
+
+    #[test]
+    fn no_node_for_a_pod_and_no_default_storage_class_are_found_together_and_nothing_is_made() {
+        let sandbox = &Platform::shared().sandbox;
+        let node = sandbox.kubectl(&["get", "nodes", "-l", "type!=kwok", "-o", "jsonpath={.items[*].metadata.name}"]);
+        let node = node.trim();
+        let class = "storageclass.kubernetes.io/is-default-class";
+        let _undo = undo(&[
+            &["uncordon", node],
+            &["annotate", "storageclass", "local", &format!("{class}=true"), "--overwrite"],
+        ]);
+        sandbox.kubectl(&["cordon", node]);
+        sandbox.kubectl(&["annotate", "storageclass", "local", &format!("{class}-")]);
+        let (ended, report) = check(EXISTING, &["--image", NOWHERE, "--storage"]);
+        assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+        let nodes = finding(&report, "nodes", "blocking");
+        assert!(nodes["evidence"].to_string().contains(&format!("{node}: ")), "{nodes:#}");
+        finding(&report, "storage", "blocking");
+        assert!(!ended.stderr.contains("starting a pod"), "{}", ended.stderr);
+    }
+}
