@@ -17,6 +17,7 @@ pub mod gate;
 pub mod graph;
 mod lookup;
 pub mod name;
+pub mod oci;
 pub mod plan;
 pub mod render;
 pub mod repository;
