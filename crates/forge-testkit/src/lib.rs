@@ -6,6 +6,7 @@ pub mod example;
 pub mod foreign;
 pub mod generate;
 pub mod image;
+pub mod images;
 pub mod order;
 pub mod platform;
 pub mod random_graph;

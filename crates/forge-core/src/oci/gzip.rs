@@ -1,5 +1,5 @@
-//! gzip whose bytes are a function of its input: the frame is ours, the level is fixed, and the compressor does the same on
-//! every processor (it has no hash that depends on instructions).
+//! gzip whose bytes are a function of its input: the frame is ours, the level is fixed, and the compressor does the same
+//! on every processor (it has no hash that depends on instructions).
 
 use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice, crc32};
 
