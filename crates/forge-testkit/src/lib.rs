@@ -1,6 +1,7 @@
 //! What tests, benchmarks and the example share. Never published.
 
 pub mod bench;
+pub mod chart;
 pub mod crd;
 pub mod example;
 pub mod foreign;
