@@ -1,6 +1,6 @@
 # The two commands: `make demo` runs the main job, `make test` runs all tests. `make help` lists the rest.
 # Set-up happens by itself, idempotently, into the user's cache directory. Demo and tests share one profile; only the
-# benchmark builds for release.
+# benchmark builds for release, and only images for size.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -60,6 +60,10 @@ bench-run: ## Only what runs cost, on the real Argo; FORGE_BENCH_SIZES=100 and o
 	@$(SETUP) rust
 	@$(BENCH_BUILD) --bin bench-run
 	@tools/bench-run
+
+.PHONY: image
+image: ## The executor's and the plugin's image for amd64 and arm64; CHECK=1 builds them twice, see tools/image
+	@tools/image $(if $(CHECK),--check)
 
 .PHONY: soak
 soak: build ## Long random campaigns; SEED=n replays, CASES=n and ROUNDS=n set their length

@@ -18,6 +18,7 @@ pub mod graph;
 pub mod health;
 mod lookup;
 pub mod name;
+pub mod oci;
 pub mod plan;
 pub mod preflight;
 pub mod render;

@@ -5,14 +5,13 @@
 //! second load of the same binary is recognised by the registry and costs nothing. This is not the image that is
 //! released: it has the C library of the machine that built it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
 use forge_core::digest::Digest;
-use serde_json::{Value, json};
-use tar::{Builder, EntryType, Header};
+use forge_core::oci::{Annotations, Architecture, Compression, Config, Layout, OciError, Tree};
+use jiff::Timestamp;
 
 use crate::sandbox::Sandbox;
 
@@ -20,14 +19,11 @@ use crate::sandbox::Sandbox;
 pub const REPOSITORY: &str = "forge/forge";
 /// The user that it runs as.
 pub const USER: u32 = 65532;
+/// Where roots for TLS are looked for: the client for HTTPS refuses to start without any.
+pub const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Whatever host a reference names, the registry of the sandbox serves it.
 const HOST: &str = "registry.example.com";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Roots for TLS: the client for HTTPS refuses to start without any. Taken from the machine if it has them.
-const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Why there is no image.
 #[derive(Debug, thiserror::Error)]
@@ -64,9 +60,18 @@ pub enum ImageError {
         /// The library.
         library: String,
     },
-    /// The archive cannot be written.
-    #[error("failed to write the archive: {0}")]
+    /// A temporary file cannot be written.
+    #[error("failed to write a temporary file: {0}")]
     Write(io::Error),
+    /// The image cannot be put together.
+    #[error(transparent)]
+    Oci(#[from] OciError),
+    /// No sandbox runs on such a machine.
+    #[error("there are no images for `{machine}`")]
+    Machine {
+        /// What it is.
+        machine: &'static str,
+    },
 }
 
 /// An image, as a tar of an OCI layout.
@@ -86,16 +91,19 @@ impl Image {
     /// # Errors
     /// When the binary or its libraries cannot be read.
     pub fn of(binary: &Path) -> Result<Self, ImageError> {
-        let mut entries = skeleton();
-        entries.insert("usr/local/bin/forge".into(), Entry::File(stripped(binary)?, 0o755));
+        let mut tree = base();
+        // The C library would ask for names in another order without it.
+        tree.file("etc/nsswitch.conf", "hosts: files dns\n", 0o644);
+        tree.link("usr/local/bin/executor", "forge");
+        tree.file("usr/local/bin/forge", stripped(binary)?, 0o755);
         for library in libraries(binary)? {
-            let bytes = read(&library)?;
-            entries.insert(library.to_string_lossy().trim_start_matches('/').to_owned(), Entry::File(bytes, 0o755));
+            tree.file(&library.to_string_lossy(), read(&library)?, 0o755);
         }
+        // Taken from the machine if it has them.
         if let Ok(roots) = fs::read(CERTIFICATES) {
-            entries.insert(CERTIFICATES.trim_start_matches('/').to_owned(), Entry::File(roots, 0o644));
+            tree.file(CERTIFICATES, roots, 0o644);
         }
-        assembled(archive(&entries).map_err(ImageError::Write)?).map_err(ImageError::Write)
+        assembled(&tree)
     }
 
     /// How a pod names it.
@@ -118,25 +126,14 @@ pub fn load(sandbox: &Sandbox, binary: &Path) -> String {
     image.reference()
 }
 
-/// What is at a path of the image; all of it belongs to root.
-enum Entry {
-    Folder(u32),
-    File(Vec<u8>, u32),
-    Link(&'static str),
-}
-
-/// What the image holds beside the binary and its libraries.
-fn skeleton() -> BTreeMap<String, Entry> {
-    let text = |text: String| Entry::File(text.into_bytes(), 0o644);
+/// What every image of ours holds: a user, and a place for temporary files.
+pub fn base() -> Tree {
+    let mut tree = Tree::default();
     let people = format!("root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:{USER}:{USER}::/tmp:/sbin/nologin\n");
-    BTreeMap::from([
-        ("tmp".into(), Entry::Folder(0o1777)),
-        ("etc/passwd".into(), text(people)),
-        ("etc/group".into(), text(format!("root:x:0:\nnonroot:x:{USER}:\n"))),
-        // The C library would ask for names in another order without it.
-        ("etc/nsswitch.conf".into(), text("hosts: files dns\n".into())),
-        ("usr/local/bin/executor".into(), Entry::Link("forge")),
-    ])
+    tree.folder("tmp", 0o1777);
+    tree.file("etc/passwd", people, 0o644);
+    tree.file("etc/group", format!("root:x:0:\nnonroot:x:{USER}:\n"), 0o644);
+    tree
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
@@ -196,79 +193,26 @@ fn linked(said: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// A tar archive. Folders above an entry are not written: whoever unpacks makes them.
-fn archive(entries: &BTreeMap<String, Entry>) -> io::Result<Vec<u8>> {
-    let mut archive = Builder::new(Vec::new());
-    for (path, entry) in entries {
-        let mut header = Header::new_ustar();
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        header.set_size(0);
-        match entry {
-            Entry::Folder(mode) => {
-                header.set_mode(*mode);
-                header.set_entry_type(EntryType::Directory);
-                archive.append_data(&mut header, format!("{path}/"), io::empty())?;
-            }
-            Entry::File(bytes, mode) => {
-                header.set_mode(*mode);
-                header.set_size(bytes.len() as u64);
-                archive.append_data(&mut header, path, bytes.as_slice())?;
-            }
-            Entry::Link(target) => {
-                header.set_mode(0o777);
-                header.set_entry_type(EntryType::Symlink);
-                archive.append_link(&mut header, path, target)?;
-            }
-        }
-    }
-    archive.into_inner()
-}
-
-/// The OCI layout of an image with one layer.
-fn assembled(layer: Vec<u8>) -> io::Result<Image> {
-    let mut blobs: BTreeMap<String, Entry> = BTreeMap::new();
-    let mut store = |bytes: Vec<u8>, kind: &str| {
-        let digest = Digest::of(&bytes);
-        let descriptor = json!({"mediaType": kind, "digest": digest, "size": bytes.len()});
-        blobs.insert(format!("blobs/sha256/{}", digest.short(64)), Entry::File(bytes, 0o644));
-        (digest, descriptor)
+/// The archive of an OCI layout of an image for this machine.
+fn assembled(tree: &Tree) -> Result<Image, ImageError> {
+    let machine = std::env::consts::ARCH;
+    let architecture = Architecture::of_machine(machine).ok_or(ImageError::Machine { machine })?;
+    let config = Config {
+        user: format!("{USER}:{USER}"),
+        environment: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
+        working_folder: "/tmp".to_owned(),
+        ..Config::default()
     };
-    let (difference, layer) = store(layer, LAYER);
-    let config = json!({
-        "created": "1970-01-01T00:00:00Z",
-        "architecture": architecture(),
-        "os": "linux",
-        "config": {
-            "User": format!("{USER}:{USER}"),
-            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
-            "WorkingDir": "/tmp",
-        },
-        // A layer that is not compressed is its own difference.
-        "rootfs": {"type": "layers", "diff_ids": [difference]},
-    });
-    let (_, config) = store(config.to_string().into_bytes(), CONFIG);
-    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
-    let (digest, manifest) = store(manifest.to_string().into_bytes(), MANIFEST);
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [manifest],
-    });
-    let json = |value: &Value| Entry::File(value.to_string().into_bytes(), 0o644);
-    blobs.insert("index.json".into(), json(&index));
-    blobs.insert("oci-layout".into(), json(&json!({"imageLayoutVersion": "1.0.0"})));
-    Ok(Image { name: format!("{REPOSITORY}:{}", digest.short(12)), digest, archive: archive(&blobs)? })
-}
-
-/// What OCI calls this machine's processor.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        "x86_64" => "amd64",
-        other => other,
-    }
+    let (annotations, time) = (Annotations::new(), Timestamp::UNIX_EPOCH);
+    let mut layout = Layout::default();
+    // It goes to a registry on the same machine, so it is not compressed.
+    let compression = Compression::None;
+    let (config, annotations) = (&config, &annotations);
+    let manifest =
+        layout.image(&forge_core::oci::Image { architecture, tree, config, annotations, compression, time })?;
+    let digest = manifest.digest.clone();
+    layout.offer(manifest, None);
+    Ok(Image { name: format!("{REPOSITORY}:{}", digest.short(12)), digest, archive: layout.tree().archive(time)? })
 }
 
 #[cfg(test)]

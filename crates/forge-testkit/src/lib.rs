@@ -1,12 +1,14 @@
 //! What tests, benchmarks and the example share. Never published.
 
 pub mod bench;
+pub mod chart;
 pub mod crd;
 pub mod example;
 pub mod foreign;
 pub mod generate;
 pub mod health;
 pub mod image;
+pub mod images;
 pub mod order;
 pub mod platform;
 pub mod random_graph;

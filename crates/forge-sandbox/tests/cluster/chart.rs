@@ -1,0 +1,119 @@
+//! The chart of Forge itself, as Helm renders it: it installs exactly what `forge bootstrap` does, and Jobs that may do no
+//! more than they must.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use forge_core::name::EnvironmentName;
+use forge_core::render::{self, EXECUTOR_ACCOUNT, Places};
+use forge_core::yaml::{Dialect, Limits, Node, read};
+use forge_testkit::sandbox::{Ended, Sandbox, run};
+use serde_json::{Value, json};
+
+const ENVIRONMENTS: [&str; 2] = ["dev", "production"];
+
+fn image(name: &str) -> String {
+    format!("registry.example.com/forge/{name}@sha256:{}", "a".repeat(64))
+}
+
+fn places(workflows: &str) -> Places {
+    Places { workflows: workflows.to_owned(), argocd: "cd".to_owned(), image: image("plugin"), agent_tick: 70 }
+}
+
+fn helm(command: &str, places: &Places) -> Ended {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/forge");
+    let mut helm = Command::new(&Sandbox::shared().helm);
+    helm.arg(command);
+    if command == "template" {
+        helm.arg("forge");
+    }
+    helm.arg(chart);
+    for (name, value) in [
+        ("images.executor", image("executor")),
+        ("images.plugin", places.image.clone()),
+        ("namespaces.workflows", places.workflows.clone()),
+        ("namespaces.argocd", places.argocd.clone()),
+        ("agentTick", places.agent_tick.to_string()),
+        ("environments", format!("{{{}}}", ENVIRONMENTS.join(","))),
+    ] {
+        helm.args(["--set", &format!("{name}={value}")]);
+    }
+    run(&mut helm, None)
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let stream = read(text, Dialect::Kubernetes, Limits::FILE);
+    assert!(stream.problems.is_empty(), "{:?}", stream.problems);
+    stream.documents.iter().map(Node::to_json).filter(|document| !document.is_null()).collect()
+}
+
+/// By kind, namespace and name. What is a text with YAML in it is read, because quotes in it may differ.
+fn named(objects: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value> {
+    let of = |mut object: Value| {
+        if let Some(found) = object.pointer_mut("/data/sidecar.container") {
+            let text = found.as_str().unwrap_or_default().to_owned();
+            *found = documents(&text).remove(0);
+        }
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = format!("{} {}/{}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
+        (name, object)
+    };
+    objects.into_iter().map(of).collect()
+}
+
+fn rendered(places: &Places) -> BTreeMap<String, Value> {
+    let ended = helm("template", places);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    named(documents(&ended.stdout))
+}
+
+#[test]
+fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
+    let places = places("flows");
+    let mut rendered = rendered(&places);
+    let environments: Vec<EnvironmentName> = ENVIRONMENTS.iter().map(|name| name.parse().unwrap()).collect();
+    let wanted = named(render::bootstrap(&places, &environments).into_iter().map(|placed| placed.object));
+    for (name, object) in wanted {
+        assert_eq!(rendered.remove(&name), Some(object), "{name}");
+    }
+    let rest: Vec<&str> = rendered.keys().map(String::as_str).collect();
+    assert_eq!(
+        rest,
+        [
+            "ConfigMap flows/forge-environment-dev",
+            "ConfigMap flows/forge-environment-production",
+            "CronJob flows/forge-deploy-dev",
+            "CronJob flows/forge-deploy-production",
+            "CronJob flows/forge-validate-dev",
+            "CronJob flows/forge-validate-production",
+        ]
+    );
+    let ended = helm("lint", &places);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn the_api_server_takes_the_jobs_which_run_as_nobody_and_write_nowhere() {
+    let namespace = Sandbox::shared().namespace("chart");
+    let rendered = rendered(&places(&namespace.name));
+    let jobs: Vec<&Value> = rendered.values().filter(|object| object["kind"] == "CronJob").collect();
+    assert_eq!(jobs.len(), 4);
+    for job in jobs {
+        // The API server fills in what is not said, and refuses what is not right.
+        let text = job.to_string();
+        let ended = namespace.try_kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], Some(&text));
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let taken: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(taken["spec"]["suspend"], true);
+        let pod = &taken["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+        assert_eq!(pod["serviceAccountName"], EXECUTOR_ACCOUNT);
+        assert_eq!((&pod["securityContext"]["runAsNonRoot"], &pod["hostNetwork"]), (&json!(true), &Value::Null));
+        let container = &pod["containers"][0];
+        assert_eq!(container["image"], image("executor"));
+        let security = json!({
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        });
+        assert_eq!(container["securityContext"], security);
+    }
+}

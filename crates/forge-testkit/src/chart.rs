@@ -1,0 +1,115 @@
+//! Forge's own Helm chart, `deploy/chart/forge`. Its templates of what `forge bootstrap --print` prints are made from the
+//! code that prints it, with marks in the places of names and images, so that there are not two truths; `make bless`
+//! writes them again. What only the chart has stands in the chart.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use forge_core::name::{EnvironmentName, NameError};
+use forge_core::render::{self, Places};
+use forge_core::yaml;
+use serde_json::Value;
+
+/// A name that no object has by itself.
+const ENVIRONMENT: &str = "chart-environment";
+/// A number that no object has by itself.
+const TICK: u32 = u32::MAX;
+/// What stands for a value, and where the value comes from. The sign makes the writer of YAML quote what it is in, so that
+/// no value is ever read as something else than a text.
+const MARKS: [(&str, &str); 5] = [
+    ("@workflows@", "{{ $.Values.namespaces.workflows }}"),
+    ("@argocd@", "{{ $.Values.namespaces.argocd }}"),
+    ("@image@", "{{ $.Values.images.plugin }}"),
+    ("@tick@", "{{ int $.Values.agentTick }}"),
+    ("@environment@", "{{ $environment }}"),
+];
+const HEADER: &str =
+    "{{- /* Made from crates/forge-core/src/render/bootstrap.rs; `make bless` writes it again. */ -}}\n";
+
+/// Where the chart is.
+pub fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "..", "deploy", "chart", "forge"].iter().collect()
+}
+
+/// The templates that are made, by their path in the chart.
+///
+/// # Errors
+/// Never, while the name above is one of an environment.
+pub fn templates() -> Result<BTreeMap<&'static str, String>, NameError> {
+    let environment: EnvironmentName = ENVIRONMENT.parse()?;
+    let places = Places {
+        workflows: "@workflows@".to_owned(),
+        argocd: "@argocd@".to_owned(),
+        image: "@image@".to_owned(),
+        agent_tick: TICK,
+    };
+    let objects = render::bootstrap(&places, &[environment]);
+    let documents: Vec<String> = objects.iter().map(|placed| template(&placed.object)).collect();
+    // What names an environment is made for each of them.
+    let (each, once): (Vec<String>, Vec<String>) =
+        documents.into_iter().partition(|document| document.contains("$environment"));
+    let each: String = each.iter().map(|document| format!("---\n{document}")).collect();
+    Ok(BTreeMap::from([
+        ("templates/bootstrap.yaml", format!("{HEADER}{}", once.join("---\n"))),
+        (
+            "templates/environments.yaml",
+            format!("{HEADER}{{{{- range $environment := $.Values.environments }}}}\n{each}{{{{- end }}}}\n"),
+        ),
+    ]))
+}
+
+/// An object as a template.
+fn template(object: &Value) -> String {
+    // Argo Workflows has the same braces; they are not for Helm.
+    let mut text = yaml::write(&marked(object)).replace("{{", "{{ \"{{\" }}");
+    for (mark, expression) in MARKS {
+        text = text.replace(mark, expression);
+    }
+    text
+}
+
+/// The object with marks in the places of the name and the number that could not be marks themselves.
+fn marked(value: &Value) -> Value {
+    match value {
+        Value::String(text) => {
+            let text = text.replace(ENVIRONMENT, "@environment@").replace(&TICK.to_string(), "@tick@");
+            Value::String(text)
+        }
+        Value::Array(items) => items.iter().map(marked).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), marked(value))).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_stand_in_quotes_and_braces_of_others_are_kept_from_helm() {
+        let object = json!({
+            "name": format!("forge-executor-{ENVIRONMENT}"), "namespace": "@workflows@", "tick": TICK.to_string(),
+            "run": "{{workflow.parameters.run}}", "fixed": true,
+        });
+        assert_eq!(
+            template(&object),
+            "name: \"forge-executor-{{ $environment }}\"\nnamespace: \"{{ $.Values.namespaces.workflows }}\"\ntick: \"{{ int $.Values.agentTick }}\"\nrun: \"{{ \"{{\" }}workflow.parameters.run}}\"\nfixed: true\n"
+        );
+    }
+
+    #[test]
+    fn no_mark_is_left_and_what_is_made_for_an_environment_is_made_for_each() {
+        let templates = templates().unwrap();
+        for (path, text) in &templates {
+            assert!(!text.contains("@workflows@") && !text.contains(ENVIRONMENT), "{path}");
+            assert!(MARKS.iter().all(|(mark, _)| !text.contains(mark)), "{path}");
+        }
+        let each = &templates["templates/environments.yaml"];
+        for kind in ["Role", "RoleBinding"] {
+            assert_eq!(each.matches(&format!("kind: {kind}\n")).count(), 1, "{each}");
+        }
+        assert!(!templates["templates/bootstrap.yaml"].contains("$environment"));
+    }
+}

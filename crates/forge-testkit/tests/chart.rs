@@ -1,0 +1,83 @@
+//! The chart of Forge itself: what of it is generated is what the code says, and what is not fits to it. What Helm makes of
+//! it is compared on a sandbox (`forge-sandbox/tests/cluster/chart.rs`).
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::fs;
+
+use forge_core::render::{AGENT_TICK, AGENT_TICKS, Places};
+use forge_core::yaml::{Dialect, Limits, Node, read};
+use forge_testkit::chart;
+use forge_testkit::reference::compare;
+use serde_json::{Value, json};
+
+fn parsed(file: &str) -> Value {
+    let stream = read(&fs::read_to_string(chart::folder().join(file)).unwrap(), Dialect::Kubernetes, Limits::FILE);
+    assert!(stream.problems.is_empty(), "{file}: {:?}", stream.problems);
+    stream.documents.first().map(Node::to_json).unwrap()
+}
+
+fn schema() -> Value {
+    serde_json::from_str(&fs::read_to_string(chart::folder().join("values.schema.json")).unwrap()).unwrap()
+}
+
+fn usable() -> Value {
+    let mut values = parsed("values.yaml");
+    let image = |name: &str| json!(format!("registry.example.com/forge/{name}@sha256:{}", "a".repeat(64)));
+    values["images"] = json!({"executor": image("executor"), "plugin": image("plugin")});
+    values["environments"] = json!(["dev", "production"]);
+    values
+}
+
+#[test]
+fn the_templates_of_bootstrap_are_what_the_code_says() {
+    for (path, text) in chart::templates().unwrap() {
+        compare(&chart::folder().join(path), &text);
+    }
+}
+
+#[test]
+fn the_chart_has_the_version_of_what_it_installs() {
+    let description = parsed("Chart.yaml");
+    for field in ["version", "appVersion"] {
+        assert_eq!(description[field], env!("CARGO_PKG_VERSION"), "{field}");
+    }
+}
+
+#[test]
+fn the_values_begin_where_the_command_line_does() {
+    let (values, places, schema) = (parsed("values.yaml"), Places::default(), schema());
+    assert_eq!(values["namespaces"], json!({"workflows": places.workflows, "argocd": places.argocd}));
+    assert_eq!(values["agentTick"], AGENT_TICK);
+    let ticks = &schema["properties"]["agentTick"];
+    assert_eq!((&ticks["minimum"], &ticks["maximum"]), (&json!(AGENT_TICKS.start()), &json!(AGENT_TICKS.end())));
+    let longest = &schema["properties"]["environments"]["items"]["allOf"][1]["maxLength"];
+    assert_eq!(longest, forge_core::name::MAX_ENVIRONMENT);
+}
+
+#[test]
+fn values_are_refused_that_would_not_be_what_they_look_like() {
+    let schema = jsonschema::validator_for(&schema()).unwrap();
+    assert!(schema.is_valid(&usable()), "{:?}", schema.iter_errors(&usable()).next().map(|error| error.to_string()));
+    // As it is, it says what is missing.
+    assert!(!schema.is_valid(&parsed("values.yaml")));
+    let wrong = [
+        ("/images/plugin", json!("registry.example.com/forge/plugin:latest")),
+        ("/images/plugin", json!("a\"b@sha256:00")),
+        ("/namespaces/workflows", json!("Argo")),
+        ("/environments/0", json!("dev\"")),
+        ("/agentTick", json!(5)),
+        ("/executor/actions", json!(["teardown"])),
+        ("/executor/environment", json!({"KUBECONFIG_DATA": "x"})),
+        ("/executor/environment", json!({"DRY_RUN": true})),
+        ("/executor/unknown", json!(1)),
+    ];
+    for (place, value) in wrong {
+        let mut values = usable();
+        match values.pointer_mut(place) {
+            Some(found) => *found = value,
+            None => values["executor"]["unknown"] = value,
+        }
+        assert!(!schema.is_valid(&values), "{place}");
+    }
+}
