@@ -325,7 +325,7 @@ impl Ask {
     /// The verb.
     pub fn verb(&self) -> &'static str {
         match self {
-            Self::Resource { verb, .. } | Self::Path { verb, .. } => *verb,
+            Self::Resource { verb, .. } | Self::Path { verb, .. } => verb,
         }
     }
 }
