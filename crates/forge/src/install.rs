@@ -36,8 +36,8 @@ use crate::interrupt::Interrupts;
 use charts::Source;
 use helm::{Helm, HelmError, Made, Release};
 
-/// How long a part of Argo may take to come up, and as long again to go back.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// How long a part of Argo may take to come up unless somebody says otherwise, and as long again to go back.
+pub(crate) const TIMEOUT: forge_core::duration::Duration = forge_core::duration::Duration::from_seconds(300);
 /// How often what a killed bootstrap left is put right before somebody has to look.
 const REPAIRS: usize = 3;
 /// Between two looks.
@@ -82,6 +82,8 @@ pub(crate) struct Phase<'p> {
     pub(crate) installing: &'p [Installing],
     /// The program; that of the path if absent.
     pub(crate) helm: Option<&'p Path>,
+    /// How long each part may take to come up, and as long again to go back.
+    pub(crate) timeout: Duration,
 }
 
 /// How it ended, if it did not fail.
@@ -148,7 +150,7 @@ async fn install_all(
     }
     if done {
         for part in phase.installing {
-            unchanged(phase.cluster, part, interrupts, say).await?;
+            unchanged(phase, part, interrupts, say).await?;
         }
         return Ok(());
     }
@@ -174,7 +176,7 @@ async fn chain(
         let name = format!("{}.json", part.wanted.chart.name);
         let values = helm.file(&name, &part.wanted.values.to_string());
         let values = values.map_err(|error| halted(&error, HelmError::failure))?;
-        Work { cluster: phase.cluster, helm, part, values }.done(interrupts, say).await?;
+        Work { phase, helm, part, values }.done(interrupts, say).await?;
     }
     Ok(())
 }
@@ -291,10 +293,10 @@ async fn faults(cluster: &Cluster, parts: &[Part]) -> Result<Faults, ClusterErro
 }
 
 /// Waits until these parts are proven, or will not be; gives what is wrong with them then.
-async fn settled(cluster: &Cluster, parts: &[Part], interrupts: &mut Interrupts) -> Result<Faults, Halt> {
-    let deadline = Instant::now() + TIMEOUT;
+async fn settled(phase: &Phase<'_>, parts: &[Part], interrupts: &mut Interrupts) -> Result<Faults, Halt> {
+    let deadline = Instant::now() + phase.timeout;
     loop {
-        let faults = faults(cluster, parts).await?;
+        let faults = faults(phase.cluster, parts).await?;
         if faults.waiting.is_empty() || !faults.broken.is_empty() || Instant::now() >= deadline {
             return Ok(faults);
         }
@@ -307,15 +309,15 @@ async fn settled(cluster: &Cluster, parts: &[Part], interrupts: &mut Interrupts)
 
 /// Looks whether a part of Argo that has not to be changed is well.
 async fn unchanged(
-    cluster: &Cluster,
+    phase: &Phase<'_>,
     part: &Installing,
     interrupts: &mut Interrupts,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), Halt> {
     let wanted = &part.wanted;
-    let receipt = found(cluster, wanted).await?.receipt;
+    let receipt = found(phase.cluster, wanted).await?.receipt;
     let (revision, parts) = receipt.map_or((0, Vec::new()), |receipt| (receipt.revision, receipt.parts));
-    let faults = settled(cluster, &parts, interrupts).await?;
+    let faults = settled(phase, &parts, interrupts).await?;
     match faults.first() {
         None => {
             let chart = format!("chart {} {}, revision {revision}", wanted.chart.name, wanted.chart.version);
@@ -348,7 +350,7 @@ fn objects(text: &str) -> Result<Vec<Value>, String> {
 
 /// One part of Argo on its way.
 struct Work<'w> {
-    cluster: &'w Cluster,
+    phase: &'w Phase<'w>,
     helm: &'w Helm,
     part: &'w Installing,
     values: PathBuf,
@@ -368,14 +370,14 @@ impl Work<'_> {
     }
 
     async fn step(&self) -> Result<Step, Halt> {
-        Ok(found(self.cluster, &self.part.wanted).await?.step(&self.part.wanted)?)
+        Ok(found(self.phase.cluster, &self.part.wanted).await?.step(&self.part.wanted)?)
     }
 
     /// The six steps.
     async fn done(&self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let chart = &self.part.wanted.chart;
         if let Step::Nothing { .. } = self.step().await? {
-            return unchanged(self.cluster, self.part, interrupts, say).await;
+            return unchanged(self.phase, self.part, interrupts, say).await;
         }
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
         rendered.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
@@ -386,7 +388,7 @@ impl Work<'_> {
             Step::Nothing { revision } | Step::Record { revision } => {
                 format!("revision {revision} is what is wanted, and not proven yet")
             }
-            Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } => "it cannot be worked with".to_owned(),
+            Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } => "it is not repaired".to_owned(),
         };
         say(&self.line("pre-check", &format!("chart {} {} renders; {there}", chart.name, chart.version)));
         self.apply(&step, interrupts, say).await?;
@@ -405,13 +407,13 @@ impl Work<'_> {
                     let what = format!("revision {from} is {status}: back to revision {to}, which came up");
                     say(&self.line("repair", &what));
                     failpoint::write();
-                    self.helm.rollback(self.release(), *to, TIMEOUT, interrupts).await
+                    self.helm.rollback(self.release(), *to, self.phase.timeout, interrupts).await
                 }
                 Step::Uninstall { revision, status } => {
                     let what = format!("revision {revision} is {status}, and none ever came up: it is removed first");
                     say(&self.line("repair", &what));
                     failpoint::write();
-                    self.helm.uninstall(self.release(), TIMEOUT, interrupts).await
+                    self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
                 }
                 _ => return Ok(step),
             };
@@ -444,7 +446,7 @@ impl Work<'_> {
         let labels =
             format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.chart.version);
         failpoint::write();
-        match self.helm.upgrade(self.release(), self.made(), &labels, TIMEOUT, interrupts).await {
+        match self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts).await {
             Ok(()) => {
                 say(&self.line("apply", what));
                 Ok(())
@@ -470,7 +472,7 @@ impl Work<'_> {
             return Ok(());
         }
         failpoint::write();
-        match self.helm.test(self.release(), TIMEOUT, interrupts).await {
+        match self.helm.test(self.release(), self.phase.timeout, interrupts).await {
             Ok(()) => {
                 say(&self.line("test", "the chart's own tests pass"));
                 Ok(())
@@ -493,7 +495,7 @@ impl Work<'_> {
             Ok(objects) => parts(&objects, &self.part.wanted.namespace),
             Err(why) => return Err(self.undone(step, &why, interrupts, say).await),
         };
-        let faults = settled(self.cluster, &parts, interrupts).await?;
+        let faults = settled(self.phase, &parts, interrupts).await?;
         if let Some(why) = faults.first() {
             say(&self.line("validate", why));
             return Err(self.undone(step, why, interrupts, say).await);
@@ -507,7 +509,7 @@ impl Work<'_> {
 
     async fn result(&self, parts: Vec<Part>, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let wanted = &self.part.wanted;
-        let found = found(self.cluster, wanted).await?;
+        let found = found(self.phase.cluster, wanted).await?;
         let revision = match found.step(wanted)? {
             Step::Nothing { revision } | Step::Record { revision } => revision,
             // What an older receipt names may be gone with the new version.
@@ -517,7 +519,7 @@ impl Work<'_> {
         let object = Receipt::new(wanted, revision, parts).object(wanted.component, &wanted.namespace);
         if !found.stored.as_ref().is_some_and(|stored| says(stored, &object)) {
             failpoint::write();
-            self.cluster.apply(&receipt_path(wanted), &object).await?;
+            self.phase.cluster.apply(&receipt_path(wanted), &object).await?;
         }
         let chart = &wanted.chart;
         say(&self.line("result", &format!("chart {} {}, revision {revision}, proven", chart.name, chart.version)));
@@ -535,11 +537,11 @@ impl Work<'_> {
         let undone = match before {
             Step::Upgrade { from, .. } => {
                 failpoint::write();
-                self.helm.rollback(self.release(), *from, TIMEOUT, interrupts).await
+                self.helm.rollback(self.release(), *from, self.phase.timeout, interrupts).await
             }
             Step::Install => {
                 failpoint::write();
-                self.helm.uninstall(self.release(), TIMEOUT, interrupts).await
+                self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
             }
             // Nothing was applied, so nothing is taken back.
             _ => return unproven(&self.part.wanted, why).into(),
@@ -579,7 +581,7 @@ impl Work<'_> {
             ) => {
                 say(&self.line("rollback", &format!("back to what it was, as revision {from}")));
                 let message = format!(
-                    "the upgrade of {title} to chart {} failed and was taken back, it is what it was (revision {from}): {why}",
+                    "the upgrade of {title} to chart {} failed and was taken back (it is what it was, as revision {from}): {why}",
                     chart.version
                 );
                 Failure::new(Code::UpgradeFailed, message)
@@ -594,7 +596,7 @@ impl Work<'_> {
         let wanted = &self.part.wanted;
         let (title, release, namespace) = (wanted.component.title(), wanted.chart.name, &wanted.namespace);
         Failure::new(Code::ReturnFailed, format!("{title} is neither what it was nor what it should be: {why}"))
-            .hint(format!("`helm history {release} -n {namespace}` shows where it stands; run this again when that is over"))
+            .hint(format!("`helm history {release} -n {namespace}` shows where it stands; then run this again"))
     }
 
     fn chart_failure(&self, error: &HelmError) -> Failure {

@@ -224,9 +224,12 @@ mod tests {
 
     #[test]
     fn another_chart_other_values_and_what_is_broken_are_upgrades_that_say_why() {
-        let upgrade = |revision: Revision, broken: &[String]| match decide(&wanted(), &[revision], Some(&receipt()), broken) {
-            Step::Upgrade { from: 3, why } => why,
-            other => panic!("{other:?}"),
+        let upgrade = |revision: Revision, broken: &[String]| {
+            let step = decide(&wanted(), &[revision], Some(&receipt()), broken);
+            match step {
+                Step::Upgrade { from: 3, why } => why,
+                other => panic!("{other:?}"),
+            }
         };
         let there = || revision(3, Status::Deployed);
         let older = Revision { digest: Some("0".repeat(40)), chart: Some("9.1.0".to_owned()), ..there() };
@@ -249,7 +252,8 @@ mod tests {
         assert_eq!(step(&between), Step::RollBack { from: 2, status: PendingUpgrade, to: 1 });
         assert_eq!(step(&[revision(1, Superseded)]), Step::RollBack { from: 1, status: Superseded, to: 1 });
         // Failed ones are not gone back to.
-        let failed = [revision(1, Superseded), revision(2, Deployed), revision(3, Failed), revision(4, PendingRollback)];
+        let mut failed = vec![revision(1, Superseded), revision(2, Deployed), revision(3, Failed)];
+        failed.push(revision(4, PendingRollback));
         assert_eq!(step(&failed), Step::RollBack { from: 4, status: PendingRollback, to: 2 });
         for status in [Uninstalling, Uninstalled] {
             assert_eq!(step(&[good.clone(), revision(2, status)]), Step::Uninstall { revision: 2, status });

@@ -137,7 +137,8 @@ fn cd(
     let (wave, delay) = WAVE_DELAY;
     if data(observed.parameters.as_ref(), wave) != Some(delay) {
         let what = format!("argocd-cmd-params-cm has no `{wave}: \"{delay}\"`: every sync wave costs two seconds more");
-        tell(Weight::Advice, what, format!("{}, and restart the application controller", merge("argocd-cmd-params-cm")));
+        let fix = format!("{}, and restart the application controller", merge("argocd-cmd-params-cm"));
+        tell(Weight::Advice, what, fix);
     }
 }
 

@@ -234,8 +234,8 @@ server:
         for component in Component::ALL {
             assert_eq!(values_file(&values_path(component)), Some(component));
         }
-        for other in ["argo/values/argocd.yaml", "argo/values/argo-cd.yml", "argo/argo-cd.yaml", "argo/values/x/argo-cd.yaml"] {
-            assert_eq!(values_file(other), None, "{other}");
+        for other in ["values/argocd.yaml", "values/argo-cd.yml", "argo-cd.yaml", "values/x/argo-cd.yaml"] {
+            assert_eq!(values_file(&format!("argo/{other}")), None, "{other}");
         }
     }
 }

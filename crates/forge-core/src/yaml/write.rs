@@ -77,7 +77,8 @@ fn nested(value: &Value, indent: usize, blocks: bool, out: &mut String) {
 
 /// True for a text that a literal block holds as it is: whole lines, the last one not empty, nothing that cannot be seen.
 fn is_block(text: &str) -> bool {
-    let seen = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}'));
+    let special = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    let seen = |c: char| matches!(c, '\n' | '\t') || !special(c);
     let lines = text.ends_with('\n') && !text.ends_with("\n\n") && text.lines().count() > 1;
     lines && text.chars().all(seen)
 }

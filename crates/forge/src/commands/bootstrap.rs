@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forge_core::code::Code;
+use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
@@ -18,7 +19,7 @@ use super::selection::{self, Usable};
 use crate::bootstrap::{Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
-use crate::install::{self, Charts, Compared, Installing, Outcome, Phase};
+use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::output::{Output, Paint};
 use crate::preflight;
@@ -59,6 +60,9 @@ pub(crate) struct Arguments {
     /// The helm program, 3.14 or newer; that of PATH if absent
     #[arg(long, value_name = "PROGRAM", env = "FORGE_HELM")]
     helm: Option<PathBuf>,
+    /// How long each part of Argo may take to come up, and as long again to go back where it does not
+    #[arg(long, value_name = "DURATION", default_value_t = TIMEOUT)]
+    timeout: Duration,
     /// Say what is missing or different, and write nothing: exit 0 where nothing is, else 1
     #[arg(long, conflicts_with = "print")]
     check: bool,
@@ -106,6 +110,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         output.data(&printed(&usable, &purpose, &places)?)?;
         return Ok(Exit::Done);
     }
+    if arguments.timeout == Duration::ZERO {
+        return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
+            .hint(format!("leave it out for {TIMEOUT}")));
+    }
     let charts = Charts::parse(&arguments.charts)?;
     if arguments.check {
         let health = usable.health_checks()?;
@@ -142,6 +150,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             workflows: &workflows,
             installing: &installing,
             helm: arguments.helm.as_deref(),
+            timeout: std::time::Duration::from_secs(arguments.timeout.seconds()),
         };
         let good = output.paint(Paint::Good, "ok");
         let mut say = |line: &str| output.say(&format!("{good} {line}"));

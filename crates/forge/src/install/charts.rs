@@ -100,7 +100,7 @@ fn at_hand(folder: &Path, name: &str, version: &str) -> Result<(PathBuf, Digest)
     if unpacked.is_dir() {
         let found = read_version(&unpacked.join("Chart.yaml")).map_err(unread)?;
         if found.as_deref() != Some(version) {
-            let found = found.map_or_else(|| "no version at all".to_owned(), |found| format!("version {}", clip(&found)));
+            let found = found.map_or_else(|| "no version".to_owned(), |found| format!("version {}", clip(&found)));
             return Err(unusable(format!("chart {name} in `{shown}` has {found}; installed is {version}")));
         }
         let mut files = Vec::new();
@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn a_place_is_a_folder_a_registry_or_a_repository() {
         let source = |text: &str| Charts::parse(text).unwrap().source(&CHART).unwrap();
-        assert_eq!(words(&source("oci://r.example.com/charts/")), ["oci://r.example.com/charts/argo-cd", "--version", "9.2.0"]);
+        let registry = source("oci://r.example.com/charts/");
+        assert_eq!(words(&registry), ["oci://r.example.com/charts/argo-cd", "--version", "9.2.0"]);
         assert_eq!(
             words(&source("https://charts.example.com")),
             ["argo-cd", "--repo", "https://charts.example.com", "--version", "9.2.0"]

