@@ -170,3 +170,87 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Faults;
+    use super::*;
+    use forge_core::install::{Receipt, Revision, Status};
+    use forge_core::preflight::Intents;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn health() -> HealthChecks {
+        HealthChecks::merge(&BTreeMap::new())
+    }
+
+    fn wanted() -> Wanted {
+        Wanted::new(Component::Cd, "argocd", &health(), None, None)
+    }
+
+    fn revision(status: Status) -> Revision {
+        let chart = Some(wanted().chart.version.to_owned());
+        Revision { number: 2, status, ours: true, digest: Some(wanted().label()), chart }
+    }
+
+    fn line(revisions: Vec<Revision>, waiting: &[&str]) -> (String, usize) {
+        let faults = Faults { broken: Vec::new(), waiting: waiting.iter().map(|why| (*why).to_owned()).collect() };
+        let receipt = Some(Receipt::new(&wanted(), 2, Vec::new()));
+        let mut checked = Checked::default();
+        installed(&wanted(), &Found { revisions, stored: None, receipt, faults }, &mut checked);
+        (checked.text().lines().next().unwrap().to_owned(), checked.missing)
+    }
+
+    #[test]
+    fn what_would_be_done_about_a_release_is_told_in_one_line() {
+        for (revisions, waiting, expected) in [
+            (vec![revision(Status::Deployed)], vec![], "ok       Argo CD: chart argo-cd 9.2.0, revision 2"),
+            (
+                vec![revision(Status::Deployed)],
+                vec!["Deployment x was not looked at yet"],
+                "missing  Argo CD is installed and not available: Deployment x was not looked at yet",
+            ),
+            (vec![], vec![], "missing  Argo CD is not installed; chart argo-cd 9.2.0 would be"),
+            (
+                vec![Revision { digest: None, ..revision(Status::Deployed) }],
+                vec![],
+                "missing  Argo CD: revision 2 is not what it should be: other values, or another content of the chart",
+            ),
+            (
+                vec![revision(Status::PendingInstall)],
+                vec![],
+                "missing  Argo CD: revision 2 is pending-install, as a bootstrap that was cut off leaves it",
+            ),
+            (
+                vec![Revision { ours: false, ..revision(Status::Deployed) }],
+                vec![],
+                "missing  Argo CD: Helm release argo-cd is somebody else's",
+            ),
+        ] {
+            let (found, missing) = line(revisions, &waiting);
+            assert_eq!(found, expected);
+            assert_eq!(missing, usize::from(expected.starts_with("missing")));
+        }
+    }
+
+    #[test]
+    fn advice_is_told_and_is_not_missing() {
+        let intents = Intents { cd: Intent::Install, ..Intents::existing() };
+        let purpose = Purpose { intents, ..Purpose::default() };
+        let controller = json!({
+            "metadata": {"name": "workflow-controller"},
+            "spec": {"template": {"spec": {"containers": [{
+                "image": "workflow-controller:v3.7.6", "env": [{"name": "ARGO_EXECUTOR_PLUGINS", "value": "true"}],
+            }]}}},
+        });
+        let observed = Observed { workloads: vec![controller], ..Observed::default() };
+        let health = health();
+        let compared = Compared { purpose: &purpose, health: &health, installing: &[], objects: &[], environments: &[] };
+        let mut checked = Checked::default();
+        existing(&compared, &observed, &mut checked);
+        assert_eq!(checked.missing, 0);
+        let lines: Vec<&str> = checked.text().lines().collect();
+        assert!(lines[0].starts_with("advice   Argo Workflows: ") && lines[0].contains("DEFAULT_REQUEUE_TIME"));
+        assert_eq!(lines[2], "ok       Argo Workflows is as Forge needs it");
+    }
+}
