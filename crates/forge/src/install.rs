@@ -138,11 +138,7 @@ pub(crate) async fn phase_one(
     }
 }
 
-async fn install_all(
-    phase: &Phase<'_>,
-    interrupts: &mut Interrupts,
-    say: &mut dyn FnMut(&str),
-) -> Result<(), Halt> {
+async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
     let mut done = true;
     for part in phase.installing {
         let found = found(phase.cluster, &part.wanted).await?;
@@ -428,12 +424,7 @@ impl Work<'_> {
         }
     }
 
-    async fn apply(
-        &self,
-        step: &Step,
-        interrupts: &mut Interrupts,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<(), Halt> {
+    async fn apply(&self, step: &Step, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let what = match step {
             Step::Install => "installed",
             Step::Upgrade { .. } => "upgraded",
@@ -459,12 +450,7 @@ impl Work<'_> {
         }
     }
 
-    async fn test(
-        &self,
-        step: &Step,
-        interrupts: &mut Interrupts,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<(), Halt> {
+    async fn test(&self, step: &Step, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let hooks = self.helm.get("hooks", self.release(), interrupts).await;
         let hooks = hooks.map_err(|error| halted(&error, HelmError::failure))?;
         if !objects(&hooks).is_ok_and(|hooks| has_tests(&hooks)) {
@@ -527,13 +513,7 @@ impl Work<'_> {
     }
 
     /// What was applied came up and is not what it should be: back to what was there before, and why.
-    async fn undone(
-        &self,
-        before: &Step,
-        why: &str,
-        interrupts: &mut Interrupts,
-        say: &mut dyn FnMut(&str),
-    ) -> Halt {
+    async fn undone(&self, before: &Step, why: &str, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Halt {
         let undone = match before {
             Step::Upgrade { from, .. } => {
                 failpoint::write();

@@ -45,9 +45,7 @@ fn part(object: &Value, namespace: &str) -> Option<Part> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let (kind, group) = (text("/kind")?, text("/apiVersion")?.split('/').next()?);
     let namespace = match (group, kind) {
-        ("apps", "Deployment" | "StatefulSet") => {
-            Some(text("/metadata/namespace").unwrap_or(namespace).to_owned())
-        }
+        ("apps", "Deployment" | "StatefulSet") => Some(text("/metadata/namespace").unwrap_or(namespace).to_owned()),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => None,
         _ => return None,
     };

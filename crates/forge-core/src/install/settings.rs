@@ -95,12 +95,7 @@ fn data<'v>(config_map: Option<&'v Value>, key: &str) -> Option<&'v str> {
     config_map?.get("data")?.get(key)?.as_str()
 }
 
-fn cd(
-    purpose: &Purpose,
-    observed: &Observed,
-    health: &HealthChecks,
-    tell: &mut impl FnMut(Weight, String, String),
-) {
+fn cd(purpose: &Purpose, observed: &Observed, health: &HealthChecks, tell: &mut impl FnMut(Weight, String, String)) {
     let merge = |map: &str| {
         format!("merge ConfigMap {map} as `forge bootstrap --print` has it, by whatever Argo CD was installed with")
     };

@@ -25,8 +25,7 @@ pub(super) const ACCOUNT: (&str, &str) = ("accounts.forge", "apiKey");
 pub(super) const WAVE_DELAY: (&str, &str) = ("controller.sync.wave.delay.seconds", "0");
 /// In the environment of the workflow-controller: nodes are tasks of a plugin, and how soon what an agent pod reported is
 /// looked at, which is ten seconds by default.
-pub(super) const CONTROLLER: [(&str, &str); 2] =
-    [("ARGO_EXECUTOR_PLUGINS", "true"), ("DEFAULT_REQUEUE_TIME", "100ms")];
+pub(super) const CONTROLLER: [(&str, &str); 2] = [("ARGO_EXECUTOR_PLUGINS", "true"), ("DEFAULT_REQUEUE_TIME", "100ms")];
 
 /// The part of Argo that a file of a repository has values for.
 pub fn values_file(path: &str) -> Option<Component> {

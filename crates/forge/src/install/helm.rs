@@ -509,7 +509,7 @@ mod tests {
         let child: i32 = fs::read_to_string(&note).unwrap().trim().parse().unwrap();
         let start = Instant::now();
         // Until its parent of last resort has buried it.
-        while nix::sys::signal::kill(Pid::from_raw(child), None).is_ok() && !is_zombie(child) {
+        while nix::sys::signal::kill(Pid::from_raw(child), None::<Signal>).is_ok() && !is_zombie(child) {
             assert!(start.elapsed() < Duration::from_secs(20), "{child} still runs");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -162,6 +162,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
 
     // Again: nothing is written, nothing restarts, and --check agrees.
     let (pods, since) = (bare.pods(), mark());
+    assert!(pods.len() >= everything.len(), "{pods:?}");
     let again = bare.bootstrap(&[], None);
     assert_eq!(again.code, 0, "{}", again.stderr);
     let check = bare.bootstrap(&["--check"], None);
