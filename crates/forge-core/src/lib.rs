@@ -16,6 +16,7 @@ pub mod format;
 pub mod gate;
 pub mod graph;
 pub mod health;
+pub mod install;
 mod lookup;
 pub mod name;
 pub mod oci;

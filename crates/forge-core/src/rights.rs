@@ -172,7 +172,8 @@ static HELM: [Rule; 6] = [
 ];
 
 /// Helm, whatever it installs.
-static HELM_CLUSTER: [Rule; 3] = [
+static HELM_CLUSTER: [Rule; 4] = [
+    rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["get", "create", "patch"], "one bootstrap at a time"),
     rule(Scope::Cluster, "", &["namespaces"], &["get", "create"], "the namespace of the Helm release"),
     rule(
         Scope::Cluster,

@@ -1,11 +1,13 @@
 //! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects and the token of its account
-//! (SPEC.md section 4, phase 1). Applied on the server's side, so a second time changes nothing.
+//! (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is there: a second time
+//! writes nothing (INV-2).
 
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
+use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{self, ARGOCD_SECRET, MANAGED_BY, Places};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -13,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::argocd::{self, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
+use crate::failpoint;
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -45,7 +48,13 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     }
     for placed in render::bootstrap(places, &wanted.environments) {
         let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        cluster.apply(&path::object(&placed.collection, &name), &placed.object).await?;
+        let path = path::object(&placed.collection, &name);
+        // Who may not look may still be allowed to write.
+        let live = cluster.get(&path).await.ok().flatten();
+        if !live.is_some_and(|live| says(&live, &placed.object)) {
+            failpoint::write();
+            cluster.apply(&path, &placed.object).await?;
+        }
         done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
     }
     let projects = path::argo(&places.argocd, "appprojects");
@@ -56,6 +65,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
         let window = render::windows(&[], "bootstrap", names);
         let project = render::app_project(places, environment, &window);
+        failpoint::write();
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
@@ -85,6 +95,7 @@ async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
         "metadata": {"name": ARGOCD_SECRET, "namespace": places.workflows, "labels": {MANAGED_BY: "forge"}},
         "data": data,
     });
+    failpoint::write();
     cluster.apply(&secret, &object).await?;
     let trust = match (encrypted, certificates) {
         (false, _) => "",
