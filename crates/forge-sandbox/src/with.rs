@@ -11,11 +11,10 @@ use crate::component::GOGC;
 use crate::error::UpError;
 use crate::program::Program;
 
-/// What the account `forge` of Argo CD may do: see and sync Applications, see projects, and nothing else.
+/// What the account `forge` of Argo CD may do: see and sync Applications, and nothing else.
 const FORGE_POLICY: &str = "\
 p, forge, applications, get, */*, allow
 p, forge, applications, sync, */*, allow
-p, forge, projects, get, *, allow
 ";
 
 /// A chart that can be installed.

@@ -61,7 +61,7 @@ impl GitReader {
         revision: &str,
     ) -> Result<GitContent, String> {
         if revision == commit.as_str() {
-            return Ok(GitContent { contains_commit: true, folder: Folder::Same });
+            return Ok(GitContent { contains_commit: true, folder: Folder::Same, error: None });
         }
         let failed = |error: String| {
             cut(&format!("failed to read `{}`: {error}", clip(without_user(url))), LONGEST_ERROR).into_owned()
@@ -73,7 +73,7 @@ impl GitReader {
         let id = |text: &str| ObjectId::from_hex(text.as_bytes()).map_err(|error| chain(&error));
         let (wanted, seen) = (id(commit)?, id(revision)?);
         let Some(repository) = self.mirror(url).holding(wanted, seen, self.again)? else {
-            return Ok(GitContent { contains_commit: false, folder: Folder::Unknown });
+            return Ok(GitContent { contains_commit: false, folder: Folder::Unknown, error: None });
         };
         let base = repository.merge_base(wanted, seen).map_err(|error| chain(&error))?;
         let contains_commit = base.is_some_and(|base| base == wanted);
@@ -81,7 +81,7 @@ impl GitReader {
             Some(parts) => compared(tree(&repository, wanted, &parts)?, tree(&repository, seen, &parts)?),
             None => Folder::Unknown,
         };
-        Ok(GitContent { contains_commit, folder })
+        Ok(GitContent { contains_commit, folder, error: None })
     }
 
     fn mirror(&self, url: &str) -> Arc<Mirror> {
@@ -216,9 +216,9 @@ mod tests {
 
     use super::*;
 
-    const SAME: GitContent = GitContent { contains_commit: true, folder: Folder::Same };
-    const CHANGED: GitContent = GitContent { contains_commit: true, folder: Folder::Changed };
-    const UNKNOWN: GitContent = GitContent { contains_commit: true, folder: Folder::Unknown };
+    const SAME: GitContent = GitContent { contains_commit: true, folder: Folder::Same, error: None };
+    const CHANGED: GitContent = GitContent { contains_commit: true, folder: Folder::Changed, error: None };
+    const UNKNOWN: GitContent = GitContent { contains_commit: true, folder: Folder::Unknown, error: None };
 
     fn git(folder: &Path, arguments: &[&str]) -> String {
         let output = Command::new("git")
