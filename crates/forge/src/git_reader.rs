@@ -521,7 +521,8 @@ mod tests {
             ("200 OK", "content-type: application/x-git-upload-pack-result".to_owned(), content)
         };
         let length = content.len();
-        write!(stream, "HTTP/1.1 {status}\r\n{header}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n").ok()?;
+        let head = format!("HTTP/1.1 {status}\r\n{header}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
         stream.write_all(&content).ok()?;
         stream.flush().ok()
     }

@@ -203,7 +203,7 @@ fn text(rotation: &Rotation) -> String {
     let count = rotation.deleted.len();
     if rotation.dry_run {
         let Rotation { made_by, grace, .. } = rotation;
-        let mut text = format!("a token would be made by {made_by} and stored; {grace} later these would be deleted:\n");
+        let mut text = format!("{made_by} would make a token; {grace} after it is stored these would be deleted:\n");
         for id in &rotation.deleted {
             text.push_str(&format!("  {}\n", forge_core::name::clip(id)));
         }
@@ -214,5 +214,6 @@ fn text(rotation: &Rotation) -> String {
     }
     let until = rotation.expires.map_or_else(String::new, |expires| format!(", good until {expires}"));
     let others = if count == 1 { "1 other is deleted".to_owned() } else { format!("{count} others are deleted") };
-    format!("token {} of the Argo CD account `{ACCOUNT}`{until}; {others}\n", rotation.id.as_deref().unwrap_or_default())
+    let id = rotation.id.as_deref().unwrap_or_default();
+    format!("token {id} of the Argo CD account `{ACCOUNT}`{until}; {others}\n")
 }
