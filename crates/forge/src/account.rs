@@ -255,7 +255,7 @@ fn new_id(now: Timestamp) -> String {
 ///
 /// # Errors
 /// When it does not within a while.
-pub(crate) async fn proven(argocd: &ArgoCd) -> Result<(), Failure> {
+async fn proven(argocd: &ArgoCd) -> Result<(), Failure> {
     let end = tokio::time::Instant::now() + SETTLING;
     loop {
         match accepts(argocd).await {
@@ -309,7 +309,7 @@ pub(crate) async fn retire(cluster: &Cluster, workflows: &str, id: &str) -> Resu
 ///
 /// # Errors
 /// When the account does not know it.
-pub(crate) fn going<'t>(all: &'t [Token], id: &str) -> Result<Vec<&'t Token>, Failure> {
+fn going<'t>(all: &'t [Token], id: &str) -> Result<Vec<&'t Token>, Failure> {
     token::others(all, id).ok_or_else(|| {
         Failure::new(
             Code::TokenUnusable,

@@ -211,9 +211,7 @@ mod tests {
             let known = known.clone();
             move |headers: HeaderMap| async move {
                 match known(&headers) {
-                    Ok(version) => {
-                        axum::Json(json!({"metadata": {}, "items": [application(version)]})).into_response()
-                    }
+                    Ok(version) => axum::Json(json!({"metadata": {}, "items": [application(version)]})).into_response(),
                     Err(refusal) => refusal,
                 }
             }
