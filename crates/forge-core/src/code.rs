@@ -170,6 +170,8 @@ codes! {
     PrivateKey              "FORGE-S003" Policy   "private key";
     Token                   "FORGE-S004" Policy   "access token";
     Password                "FORGE-S005" Policy   "password";
+    TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
+    TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
     WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
     WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
     YamlSyntax              "FORGE-Y001" User     "not valid YAML";

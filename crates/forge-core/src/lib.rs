@@ -28,6 +28,7 @@ pub mod rights;
 pub mod run;
 pub mod scaffold;
 pub mod simulate;
+pub mod token;
 pub mod url;
 pub mod validate;
 pub mod view;

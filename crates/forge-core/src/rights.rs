@@ -152,7 +152,7 @@ static BOOTSTRAP: [Rule; 13] = [
     rule(Scope::ArgoCd, "", &["secrets"], &["get"], "Argo CD's certificate and its administrator"),
     rule(Scope::ArgoCd, "", &["configmaps"], &["get"], "how Argo CD serves"),
     rule(Scope::ArgoCd, "", &["services"], &["list"], "where Argo CD serves"),
-    rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create"], "the token of the Argo CD account"),
+    rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create", "delete"], "the tokens of the Argo CD account"),
 ];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.

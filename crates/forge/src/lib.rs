@@ -1,5 +1,6 @@
 //! The product: commands and adapters around `forge-core`. `main` only calls [`cli::main`].
 
+mod account;
 mod argocd;
 mod bootstrap;
 pub mod cli;

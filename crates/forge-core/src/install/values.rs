@@ -15,7 +15,6 @@ pub const VALUES_FOLDER: &str = "argo/values";
 pub(super) const POLICY: &str = "\
 p, forge, applications, get, */*, allow
 p, forge, applications, sync, */*, allow
-p, forge, projects, get, *, allow
 ";
 /// Its key in `argocd-rbac-cm`. Argo CD reads every `policy.<name>.csv` beside `policy.csv`, which stays the owner's.
 pub(super) const POLICY_KEY: &str = "policy.forge.csv";

@@ -12,10 +12,10 @@ use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
-use forge_core::yaml;
-use secrecy::SecretString;
+use forge_core::{token, yaml};
 
 use super::selection::{self, Usable};
+use crate::account;
 use crate::bootstrap::{Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
@@ -34,8 +34,9 @@ use crate::runtime::block_on;
 ///
 /// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, and the token of the Argo CD
-/// account `forge`. A second time changes nothing. Whether the cluster is ready is checked first, as by `forge preflight`;
-/// where something must be put right, nothing is written and the exit code is 3.
+/// account `forge`. A second time changes nothing, except that a token of which less than a third of its life is left is
+/// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
+/// is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only these environments; all of forge.yaml if absent
@@ -51,9 +52,13 @@ pub(crate) struct Arguments {
     /// The address of Argo CD inside the cluster; found by its labels if absent
     #[arg(long, value_name = "URL")]
     argocd_server: Option<String>,
-    /// A file with a token of the Argo CD account `forge`; made with the initial administrator's password if absent
+    /// A file with a token of the Argo CD account `forge`; made by the account itself while it has one, else with the initial
+    /// administrator's password, if absent
     #[arg(long, value_name = "FILE")]
     argocd_token_file: Option<PathBuf>,
+    /// How long a token is good for that is made
+    #[arg(long, value_name = "DURATION", default_value_t = token::LIFETIME)]
+    token_lifetime: Duration,
     /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository
     #[arg(long, value_name = "PLACE", default_value = REPOSITORY, env = "FORGE_CHARTS")]
     charts: String,
@@ -125,17 +130,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     } else {
         Vec::new()
     };
-    let token = match &arguments.argocd_token_file {
-        None => None,
-        Some(file) => Some(SecretString::from(
-            std::fs::read_to_string(file)
-                .map_err(|error| {
-                    Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display()))
-                })?
-                .trim()
-                .to_owned(),
-        )),
-    };
+    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
+    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
@@ -158,7 +154,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token };
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
