@@ -11,9 +11,10 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::Installation;
+use forge_core::format::{ArgoEvents, Installation};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Intents, Judged, PreflightReport, Purpose, Severity};
+use forge_core::render::Trigger;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -69,6 +70,9 @@ pub(crate) fn purpose(
     let mut purpose =
         Purpose { workflows: workflows.to_owned(), image: image.to_owned(), environments, ..Purpose::default() };
     if let Some(installation) = installation {
+        let mut wanted = installation.environments.iter().filter(|found| purpose.environments.contains(&found.name.value));
+        purpose.triggers =
+            installation.argo.events != ArgoEvents::None && wanted.any(|environment| Trigger::of(environment).is_some());
         purpose.argocd = installation.argo.namespace.to_string();
         purpose.intents = Intents::of(&installation.argo);
     }

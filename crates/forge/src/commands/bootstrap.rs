@@ -6,14 +6,14 @@ use clap::Args;
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::ArgoInstall;
+use forge_core::format::{ArgoEvents, ArgoInstall};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{self, Places};
 use forge_core::yaml;
 use secrecy::SecretString;
 
 use super::selection;
-use crate::bootstrap::{Wanted, bootstrap};
+use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::interrupt::Interrupts;
@@ -24,8 +24,8 @@ use crate::runtime::block_on;
 /// Prepare a cluster that runs Argo CD and Argo Workflows for runs
 ///
 /// Makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
-/// limits who writes sync windows, the AppProject of every environment where there is none, and the token of the Argo CD
-/// account `forge`. Applied on the server's side: a second time changes nothing. Whether the cluster is ready is checked first,
+/// limits who writes sync windows, the AppProject of every environment where there is none, the token of the Argo CD
+/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. Applied on the server's side: a second time changes nothing. Whether the cluster is ready is checked first,
 /// as by `forge preflight`; where something must be put right, nothing is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -61,6 +61,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
     let mut held = Vec::new();
+    let mut selected = Vec::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
         if !arguments.environment.is_empty() && !arguments.environment.iter().any(|wanted| wanted == name.as_str()) {
@@ -71,6 +72,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let plan = forge_core::plan::plan(repository, files, &graph, &scope, &nodes);
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
+        selected.push(&files.environment);
     }
     for wanted in &arguments.environment {
         selection::environment(repository, wanted)?;
@@ -82,9 +84,21 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         image: arguments.image.clone(),
         agent_tick: arguments.agent_tick,
     };
+    let events = Events { repository: &repository.installation.repository, environments: selected };
+    let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     if arguments.print {
         let mut objects: Vec<String> =
             render::bootstrap(&places, &environments).iter().map(|placed| yaml::write(&placed.object)).collect();
+        if let Some(events) = &events {
+            objects.extend(events.objects(&places).iter().map(|placed| yaml::write(&placed.object)));
+            if events.pushes() {
+                let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
+                output.say(&format!(
+                    "note: what deliveries are signed with is not printed; make it: kubectl create secret generic {name} -n {} --from-literal={key}=$(openssl rand -hex 32)",
+                    places.workflows
+                ));
+            }
+        }
         // An Argo CD that is somebody else's is not changed; its owner is told what to merge, and why.
         if repository.installation.argo.cd == ArgoInstall::Existing {
             objects.push(usable.health_checks()?.fragment(&places.argocd));
@@ -111,22 +125,25 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
         let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token };
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, events };
         // The checks listen to interrupts, and who has once listened has to go on.
         let mut interrupts = Interrupts::listen();
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
         };
-        Ok::<_, Failure>(done.map(|()| cluster.context.clone()))
+        Ok::<_, Failure>(done.map(|notes| (cluster.context.clone(), notes)))
     })??;
     for line in lines {
         output.say(&format!("{} {line}", output.paint(Paint::Good, "ok")));
     }
-    let Some(context) = context else {
+    let Some((context, notes)) = context else {
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
     };
+    for note in notes {
+        output.say(&format!("\nnote: {note}"));
+    }
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
     Ok(Exit::Done)
 }

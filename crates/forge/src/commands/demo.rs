@@ -161,7 +161,8 @@ async fn prepare(
     let held: Vec<(EnvironmentName, BTreeSet<String>)> = vec![(environment, names().into_iter().collect())];
     let places = survey.places.clone();
     let collection = path::argo(&places.argocd, "applications");
-    let wanted = Wanted { cluster, places, environments: environments.into_iter().collect(), held, server, token };
+    let environments = environments.into_iter().collect();
+    let wanted = Wanted { cluster, places, environments, held, server, token, events: None };
     bootstrap(&wanted, &mut done).await?;
     for application in applications {
         let name = application.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
