@@ -4,6 +4,7 @@
 
 mod again;
 mod deploy;
+mod events;
 mod kill;
 mod never;
 mod order;
