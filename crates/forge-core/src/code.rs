@@ -119,6 +119,7 @@ codes! {
     AutoSyncOnProtected     "FORGE-E002" Policy   "automated sync on a protected environment";
     SharedPrefix            "FORGE-E003" User     "two environments of one cluster share their namespaces";
     DuplicateEnvironment    "FORGE-E004" User     "an environment listed twice";
+    NobodyListens           "FORGE-E005" Policy   "an environment that no event would start";
     UnknownField            "FORGE-F001" User     "unknown field";
     MissingField            "FORGE-F002" User     "missing field";
     WrongType               "FORGE-F003" User     "value of the wrong type";

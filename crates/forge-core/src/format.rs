@@ -7,6 +7,7 @@ mod graph;
 mod header;
 mod installation;
 mod pointer;
+mod schedule;
 mod schema;
 mod window;
 
@@ -19,5 +20,6 @@ pub use graph::{
 pub use header::{API_VERSION, ENVIRONMENT_CONFIG_VERSION};
 pub use installation::{Adoption, Argo, ArgoEvents, ArgoInstall, Environment, Installation, Repository, Sync};
 pub use pointer::ReleasePointer;
+pub use schedule::{Schedule, ScheduleError};
 pub use schema::{KINDS, OUTPUTS, schema};
 pub use window::{Window, WindowRule};

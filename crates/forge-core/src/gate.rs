@@ -56,6 +56,13 @@ pub fn decide(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Decision 
     Gate { wanted, observed, progress: &remember(wanted, observed, now), now }.decide()
 }
 
+/// Whether an expression holds of an object: for tests of what others evaluate.
+#[cfg(test)]
+pub(crate) fn holds(expr: &str, object: &serde_json::Value) -> bool {
+    let program = expression::program(expr).unwrap();
+    expression::evaluate(&program, object) == expression::Verdict::Holds
+}
+
 /// A node whose predecessors are proven, at one moment.
 struct Gate<'a> {
     wanted: &'a Wanted,

@@ -57,6 +57,8 @@ pub struct Purpose {
     pub intents: Intents,
     /// Something needs volumes.
     pub storage: bool,
+    /// Events start runs.
+    pub triggers: bool,
 }
 
 impl Default for Purpose {
@@ -69,6 +71,7 @@ impl Default for Purpose {
             environments: Vec::new(),
             intents: Intents::install(),
             storage: false,
+            triggers: false,
         }
     }
 }

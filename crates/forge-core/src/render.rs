@@ -3,6 +3,7 @@
 mod argocd;
 mod bootstrap;
 mod dot;
+mod events;
 mod html;
 mod junit;
 mod markup;
@@ -13,6 +14,10 @@ mod workflow;
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
 pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap};
 pub use dot::dot;
+pub use events::{
+    COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
+    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, events, sensor_name,
+};
 pub use html::{Page, html};
 pub use junit::junit;
 pub use markup::escape;

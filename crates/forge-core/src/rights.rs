@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::name::EnvironmentName;
 use crate::preflight::{Component, Intent, Purpose};
-use crate::render::{EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT};
+use crate::render::{EVENTS_ACCOUNT, EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT};
 
 /// Where a rule holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +107,9 @@ static WORKFLOW: [Rule; 3] = [
     rule(Scope::Workflows, "argoproj.io", &["workflowtaskresults"], &["create", "patch"], "the results of a run"),
 ];
 
+/// Sensors of Argo Events. What such a Job may be is limited by a policy, because RBAC does not look into objects.
+static EVENTS: [Rule; 1] = [rule(Scope::Workflows, "batch", &["jobs"], &["create"], "the Job of an event")];
+
 /// A check that starts a pod in a namespace of its own.
 static PROBE_APART: [Rule; 3] = [
     rule(Scope::Cluster, "", &["namespaces"], &["get", "list", "create", "delete"], "a namespace for a check"),
@@ -154,6 +157,15 @@ static BOOTSTRAP: [Rule; 13] = [
     rule(Scope::ArgoCd, "", &["services"], &["list"], "where Argo CD serves"),
     rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create", "delete"], "the tokens of the Argo CD account"),
 ];
+
+/// Whoever prepares a cluster where events start runs.
+static TRIGGERS: [Rule; 1] = [rule(
+    Scope::Workflows,
+    "argoproj.io",
+    &["eventbus", "eventsources", "sensors"],
+    &["get", "create", "patch", "delete"],
+    "what starts runs by event",
+)];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
 static HELM: [Rule; 6] = [
@@ -220,6 +232,7 @@ pub fn granted(account: &str) -> &'static [Rule] {
         EXECUTOR_ACCOUNT => &EXECUTOR,
         PLUGIN_ACCOUNT => &PLUGIN,
         WORKFLOW_ACCOUNT => &WORKFLOW,
+        EVENTS_ACCOUNT => &EVENTS,
         _ => &[],
     }
 }
@@ -393,7 +406,12 @@ pub fn needs(purpose: &Purpose) -> Vec<Need> {
             required: true,
         });
     }
-    for account in [EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
+    let mut accounts = vec![EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT];
+    if purpose.triggers {
+        needs.extend(TRIGGERS.iter().map(|rule| need(rule, purpose)));
+        accounts.push(EVENTS_ACCOUNT);
+    }
+    for account in accounts {
         needs.extend(granted(account).iter().map(|rule| Need {
             instead: giving(purpose.namespace(rule.scope), &["roles"]),
             why: "the rights of a run, which only those can give who have them",
@@ -495,6 +513,33 @@ mod tests {
                 assert!(found, "nobody asks whether {plural} may be {wanted}d in `{namespace}`");
             }
         }
+    }
+
+    #[test]
+    fn what_events_need_is_asked_for_only_where_they_start_runs_and_is_all_that_is_applied() {
+        use crate::format::Repository;
+        use crate::yaml::{At, Position};
+        let at = |text: &str| At::new(text.to_owned(), Position::START);
+        let repository = Repository { url: at("https://git.example.com/p.git"), branch: at("main") };
+        let schedule = "0 3 * * *".parse().unwrap();
+        let without = purpose(Intents::existing());
+        let with = Purpose { triggers: true, ..without.clone() };
+        let environment = &with.environments[0];
+        let trigger = render::Trigger { environment, push: true, schedule: Some(&schedule) };
+        let objects = render::events(&Places::default(), &repository, &[trigger]);
+        let may = |purpose: &Purpose, plural: &str, wanted: &str| {
+            asked(purpose).iter().any(|ask| {
+                matches!(ask, Ask::Resource { resource, verb, .. } if *resource == plural && *verb == wanted)
+            })
+        };
+        for placed in &objects {
+            let plural = placed.collection.rsplit('/').next().unwrap();
+            assert!(may(&with, plural, "create") && may(&with, plural, "patch"), "{plural}");
+        }
+        assert!(!may(&without, "sensors", "create") && !may(&without, "eventbus", "patch"));
+        let rules: Vec<&Value> =
+            objects.iter().filter(|p| p.object["kind"] == "Role").map(|p| &p.object["rules"]).collect();
+        assert_eq!(rules, [&json!([{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}])]);
     }
 
     #[test]

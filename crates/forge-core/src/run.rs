@@ -7,6 +7,7 @@
 mod record;
 mod store;
 mod stored;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ pub use store::{
     read_plan, record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
+pub use turn::{Seat, Seats, Sitting, Step, step};
 
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;

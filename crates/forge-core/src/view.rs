@@ -9,6 +9,7 @@ mod application;
 mod chain;
 mod event;
 mod looked;
+mod ordered;
 mod picture;
 mod report;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use application::{ApplicationFacts, UnwellResource};
 pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
 pub use looked::LookedAt;
+pub use ordered::ordered;
 pub use picture::graph;
 pub use report::{Component, FailedNode, RunReport, SlowNode, Statistics, list};
 pub use status::{

@@ -59,8 +59,12 @@ impl Platform {
 
     /// Brings one up, or fails the test.
     pub fn up(name: &str) -> Self {
-        let charts = ["--with", "argo-cd,argo-workflows"];
-        let mut sandbox = Sandbox::up(name, &charts);
+        Self::with(name, "argo-cd,argo-workflows")
+    }
+
+    /// Brings one up with these charts, or fails the test.
+    pub fn with(name: &str, charts: &str) -> Self {
+        let mut sandbox = Sandbox::up(name, &["--with", charts]);
         if sandbox.kubectl(&["get", "nodes", "-l", "type=kwok", "-o", "name"]).trim().is_empty() {
             sandbox = Sandbox::up(name, &["--nodes", NODES]);
         }

@@ -4,21 +4,30 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
 use forge_core::code::Code;
+use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
+use forge_core::format::{Environment, Repository};
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
-use forge_core::render::{self, ARGOCD_SECRET, Places};
+use forge_core::render::{
+    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
+    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+};
 use forge_core::token;
 use jiff::Timestamp;
-use secrecy::SecretString;
-use serde_json::Value;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
 
 use crate::account::{self, Content, Minter, Stored};
 use crate::argocd::{self, ACCOUNT, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
 use crate::failpoint;
+
+/// The shortest key that deliveries may be signed with.
+const SHORTEST_SECRET: usize = 16;
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -33,13 +42,38 @@ pub(crate) struct Wanted<'w> {
     pub(crate) token: Option<SecretString>,
     /// How long a token is good for that is made.
     pub(crate) lifetime: Duration,
+    /// What may start runs by itself; absent where there is no Argo Events.
+    pub(crate) events: Option<Events<'w>>,
 }
 
-/// Prepares the cluster. `done` hears of every object.
+/// What may start runs by itself.
+pub(crate) struct Events<'w> {
+    pub(crate) repository: &'w Repository,
+    /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
+    pub(crate) environments: Vec<&'w Environment>,
+}
+
+impl Events<'_> {
+    fn triggers(&self) -> Vec<Trigger<'_>> {
+        self.environments.iter().filter_map(|environment| Trigger::of(environment)).collect()
+    }
+
+    /// Whether a Git host tells of pushes.
+    pub(crate) fn pushes(&self) -> bool {
+        self.triggers().iter().any(|trigger| trigger.push)
+    }
+
+    /// Everything but the Secret.
+    pub(crate) fn objects(&self, places: &Places) -> Vec<Placed> {
+        render::events(places, self.repository, &self.triggers())
+    }
+}
+
+/// Prepares the cluster. `done` hears of every object; what is left to be done by somebody is given back.
 ///
 /// # Errors
 /// When Argo is not there, or something may not be made.
-pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<(), Failure> {
+pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<Vec<String>, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
     for (crd, what) in [("applications.argoproj.io", "Argo CD"), ("workflows.argoproj.io", "Argo Workflows")] {
         let collection = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -52,15 +86,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
     }
     for placed in render::bootstrap(places, &wanted.environments) {
-        let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let path = path::object(&placed.collection, &name);
-        // Who may not look may still be allowed to write.
-        let live = cluster.get(&path).await.ok().flatten();
-        if !live.is_some_and(|live| says(&live, &placed.object)) {
-            failpoint::write();
-            cluster.apply(&path, &placed.object).await?;
-        }
-        done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
+        apply(cluster, &placed, &mut done).await?;
     }
     let projects = path::argo(&places.argocd, "appprojects");
     for (environment, names) in &wanted.held {
@@ -76,7 +102,126 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    account(wanted, &mut done).await
+    account(wanted, &mut done).await?;
+    match &wanted.events {
+        Some(events) => triggers(wanted, events, &mut done).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let path = path::object(&placed.collection, name);
+    // Who may not look may still be allowed to write.
+    let live = cluster.get(&path).await.ok().flatten();
+    if !live.is_some_and(|live| says(&live, &placed.object)) {
+        failpoint::write();
+        cluster.apply(&path, &placed.object).await?;
+    }
+    done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
+    Ok(())
+}
+
+/// What starts runs by itself, where Argo Events is there; gives what a person has to do about it.
+async fn triggers(
+    wanted: &Wanted<'_>,
+    events: &Events<'_>,
+    done: &mut impl FnMut(&str),
+) -> Result<Vec<String>, Failure> {
+    let (cluster, places) = (wanted.cluster, &wanted.places);
+    let triggers = events.triggers();
+    let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    for crd in ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"] {
+        if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
+            let names: Vec<String> = triggers.iter().map(|trigger| format!("`{}`", trigger.environment)).collect();
+            let note = format!(
+                "no event starts a run of {}: there is no CRD `{crd}`. Install Argo Events and run this again",
+                names.join(", ")
+            );
+            return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
+        }
+    }
+    for environment in &events.environments {
+        let trigger = Trigger::of(environment);
+        let name = &environment.name.value;
+        if trigger.is_none() {
+            withdraw(cluster, places, "sensors", &render::sensor_name(name), done).await?;
+        }
+        if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
+            withdraw(cluster, places, "eventsources", &render::clock_name(name), done).await?;
+        }
+    }
+    if events.pushes() {
+        webhook_secret(cluster, places, done).await?;
+    }
+    for placed in events.objects(places) {
+        apply(cluster, &placed, done).await?;
+    }
+    let place = format!("Service {WEBHOOK_SOURCE}-eventsource-svc:{WEBHOOK_PORT} in `{}`", places.workflows);
+    let note = format!(
+        "pushes are heard by {place}, path {WEBHOOK_PATH}, signed with what Secret {WEBHOOK_SECRET} holds: enter both at the Git host"
+    );
+    Ok(if events.pushes() { vec![note] } else { Vec::new() })
+}
+
+/// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
+async fn withdraw(
+    cluster: &Cluster,
+    places: &Places,
+    plural: &str,
+    name: &str,
+    done: &mut impl FnMut(&str),
+) -> Result<(), Failure> {
+    let path = path::object(&path::argo(&places.workflows, plural), name);
+    let Some(found) = cluster.get(&path).await? else { return Ok(()) };
+    let label = found.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
+    if label.and_then(Value::as_str) == Some("forge") {
+        cluster.delete(&path).await?;
+        done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));
+    }
+    Ok(())
+}
+
+/// What a Git host signs with: made once, kept, and never shown.
+async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    let collection = path::core(&places.workflows, "secrets");
+    if let Some(stored) = cluster.get(&path::object(&collection, WEBHOOK_SECRET)).await? {
+        let length = secret_text(&stored, WEBHOOK_SECRET_KEY).map_or(0, |text| text.trim().len());
+        // Argo Events takes every delivery for good where the key is empty.
+        return if length >= SHORTEST_SECRET { Ok(()) } else { Err(short_secret(length)) };
+    }
+    let secret = random()?;
+    let data = base64::engine::general_purpose::STANDARD.encode(secret.expose_secret());
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": WEBHOOK_SECRET, "namespace": places.workflows, "labels": {MANAGED_BY: "forge"}},
+        "data": {WEBHOOK_SECRET_KEY: data},
+    });
+    match cluster.create(&collection, &object).await {
+        Err(error) if !error.is_conflict() => return Err(error.into()),
+        _ => {}
+    }
+    done(&format!("Secret {WEBHOOK_SECRET}: what a Git host signs its deliveries with"));
+    Ok(())
+}
+
+fn short_secret(length: usize) -> Failure {
+    Failure::new(
+        Code::BadArgument,
+        format!(
+            "key `{WEBHOOK_SECRET_KEY}` of Secret `{WEBHOOK_SECRET}` has {length} characters; at least {SHORTEST_SECRET} keep others out"
+        ),
+    )
+    .hint("delete the Secret and run this again, then enter the new one at the Git host")
+}
+
+/// As many random characters as a signature is strong.
+fn random() -> Result<SecretString, Failure> {
+    use std::io::Read as _;
+    let mut bytes = [0_u8; 32];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| Failure::new(Code::CannotWrite, format!("failed to read random bytes: {error}")))?;
+    Ok(SecretString::from(hex(&bytes)))
 }
 
 /// The Secret of the account. Who prepares the same cluster at the same time may be first with it, and what he stored is as
@@ -263,5 +408,12 @@ mod tests {
         for nothing in [secret(&[]), secret(&[("tls.crt", "")]), secret(&[("ca.crt", &issuer)])] {
             assert_eq!(shown(&nothing), None);
         }
+    }
+
+    #[test]
+    fn a_key_for_signatures_is_long_and_another_one_each_time() {
+        let (one, other) = (random().unwrap(), random().unwrap());
+        assert!(one.expose_secret().len() == 64 && one.expose_secret() != other.expose_secret());
+        assert!(!format!("{one:?}").contains(one.expose_secret()));
     }
 }

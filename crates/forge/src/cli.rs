@@ -98,7 +98,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Demo(arguments) => demo::run(&cli.global, &arguments, &mut output),
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
-        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments, &mut output),
     };
     result.unwrap_or_else(|failure| output.failure(&failure))
 }

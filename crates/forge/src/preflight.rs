@@ -11,9 +11,10 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::Installation;
+use forge_core::format::{ArgoEvents, Environment, Installation};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Intents, Judged, PreflightReport, Purpose, Severity};
+use forge_core::render::Trigger;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -69,6 +70,11 @@ pub(crate) fn purpose(
     let mut purpose =
         Purpose { workflows: workflows.to_owned(), image: image.to_owned(), environments, ..Purpose::default() };
     if let Some(installation) = installation {
+        let started = |environment: &Environment| {
+            purpose.environments.contains(&environment.name.value) && Trigger::of(environment).is_some()
+        };
+        let triggers = installation.environments.iter().any(started);
+        purpose.triggers = triggers && installation.argo.events != ArgoEvents::None;
         purpose.argocd = installation.argo.namespace.to_string();
         purpose.intents = Intents::of(&installation.argo);
     }

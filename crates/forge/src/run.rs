@@ -11,6 +11,7 @@ mod job;
 mod keep;
 pub(crate) mod lease;
 pub(crate) mod prepare;
+pub(crate) mod turn;
 mod window;
 
 use crate::cluster::{Cluster, path};

@@ -97,3 +97,27 @@ fn the_objects_of_every_plan_of_the_example_are_valid_for_the_real_crds() {
         assert_eq!(json["items"], Value::Array(objects));
     }
 }
+
+#[test]
+fn bootstrap_prints_what_starts_runs_where_events_do_and_no_key() {
+    let folder = tempfile::tempdir().unwrap();
+    forge(folder.path(), &["init", "--url", "https://git.example.com/platform.git", "--registry", "r.example.com/x"]);
+    let print = ["bootstrap", "--print", "--image", "registry.example.com/forge"];
+    let kinds = |text: &str| -> Vec<String> {
+        let all = documents(text);
+        let events = all.iter().filter(|object| {
+            matches!(object["kind"].as_str(), Some("EventBus" | "EventSource" | "Sensor"))
+        });
+        events.map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
+    };
+    assert_eq!(kinds(&forge(folder.path(), &print)), Vec::<String>::new());
+    let add = ["env", "add", "qa", "--cluster", "in-cluster", "--namespace-prefix", "qa-", "--sync", "ordered"];
+    forge(folder.path(), &add);
+    let printed = forge(folder.path(), &print);
+    let expected = [r#""EventBus" "forge""#, r#""EventSource" "forge-push""#, r#""Sensor" "forge-qa""#];
+    assert_eq!(kinds(&printed), expected);
+    for object in documents(&printed).iter().filter(|object| object["kind"] == "Secret") {
+        assert_eq!(object["type"], "kubernetes.io/service-account-token", "{object}");
+        assert!(object["data"].is_null() && object["stringData"].is_null(), "{object}");
+    }
+}

@@ -97,11 +97,13 @@ const CASES: &[Case] = &[
     ),
     (
         "Forge",
-        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  registry: r.example.com/x\n  repository: {url: https://git.example.com/p.git, branch: main}\n  argo: {cd: install, workflows: existing, events: none, namespace: argocd}\n  environments:\n    - name: dev\n      path: a/b\n      cluster: in-cluster\n      namespacePrefix: dev-\n      sync: ordered\n      protected: true\n      approvals: 2\n      adoption: shadow\n      windows: [{allow: \"Mon-Thu 09:00-16:00 Europe/Berlin\"}, {deny: \"Sat,Sun 00:00-24:00 UTC\"}]\n      soak: 24h\n",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  registry: r.example.com/x\n  repository: {url: https://git.example.com/p.git, branch: main}\n  argo: {cd: install, workflows: existing, events: none, namespace: argocd}\n  environments:\n    - name: dev\n      path: a/b\n      cluster: in-cluster\n      namespacePrefix: dev-\n      sync: ordered\n      schedule: 0 3 * * 1-5 Europe/Berlin\n      protected: true\n      approvals: 2\n      adoption: shadow\n      windows: [{allow: \"Mon-Thu 09:00-16:00 Europe/Berlin\"}, {deny: \"Sat,Sun 00:00-24:00 UTC\"}]\n      soak: 24h\n",
         &[
             ("cd: install", "cd: none"),
             ("events: none", "events: never"),
             ("sync: ordered", "sync: sometimes"),
+            ("schedule: 0 3 * * 1-5 Europe/Berlin", "schedule: nightly"),
+            ("schedule: 0 3 * * 1-5 Europe/Berlin", "schedule: 0 3 * * MON"),
             ("protected: true", "protected: yes"),
             ("approvals: 2", "approvals: 200"),
             ("approvals: 2", "approvals: two"),

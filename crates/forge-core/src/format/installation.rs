@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::header;
+use super::schedule::Schedule;
 use super::window::{Window, WindowRule};
 use crate::code::Code;
 use crate::duration::Duration;
@@ -84,6 +85,9 @@ pub struct Environment {
     pub namespace_prefix: String,
     /// Who syncs.
     pub sync: At<Sync>,
+    /// When a run starts by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<At<Schedule>>,
     /// Changes go through pull requests.
     pub protected: bool,
     /// How many people other than the author must approve.
@@ -189,6 +193,8 @@ struct EnvironmentSpec {
     namespace_prefix: Option<String>,
     /// Who syncs after a push.
     sync: Sync,
+    /// When a run starts by itself: the five fields of cron, and an IANA time zone if it is not UTC.
+    schedule: Option<Schedule>,
     /// Changes go through pull requests.
     protected: Option<bool>,
     /// How many people other than the author must approve a promotion.
@@ -302,6 +308,7 @@ fn environment(decoder: &mut Decoder<'_>, node: &Node<'_>) -> Option<Environment
         let words = [("auto", Sync::Auto), ("manual", Sync::Manual), ("ordered", Sync::Ordered)];
         decoder.one_of(node, "sync", &words).map(|sync| At::new(sync, node.at))
     });
+    let schedule = fields.take("schedule").and_then(|node| decoder.parse(node, "schedule"));
     let protected = fields.take("protected").map_or(Some(false), |node| decoder.boolean(node, "protected"));
     let approvals = fields.take("approvals").map_or(Some(0), |node| decoder.number(node, "approvals", 0..=10));
     let adoption = fields.take("adoption").and_then(|node| {
@@ -324,6 +331,7 @@ fn environment(decoder: &mut Decoder<'_>, node: &Node<'_>) -> Option<Environment
         cluster: cluster?,
         namespace_prefix: namespace_prefix?,
         sync: sync?,
+        schedule,
         protected: protected?,
         approvals: approvals?,
         adoption,

@@ -25,7 +25,8 @@ pub struct Placed {
     pub object: Value,
 }
 
-fn placed(collection: impl Into<String>, object: Value) -> Placed {
+/// An object of a collection.
+pub(super) fn placed(collection: impl Into<String>, object: Value) -> Placed {
     Placed { collection: collection.into(), object }
 }
 
@@ -61,7 +62,8 @@ pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Place
     objects
 }
 
-fn metadata(name: &str, namespace: Option<&str>) -> Value {
+/// A name and our label.
+pub(super) fn metadata(name: &str, namespace: Option<&str>) -> Value {
     let mut metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
     if let (Value::Object(fields), Some(namespace)) = (&mut metadata, namespace) {
         fields.insert("namespace".to_owned(), json!(namespace));

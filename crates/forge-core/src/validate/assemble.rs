@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::{Context, Facts, Inspected, Report, suppress};
 use crate::code::Code;
 use crate::finding::{Finding, Note, Place};
-use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
+use crate::format::{
+    ArgoEvents, DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync,
+};
 use crate::graph::{Graph, SYSTEM_STACK};
 use crate::health;
 use crate::install;
@@ -299,6 +301,16 @@ impl Check<'_> {
                     message,
                     "write `sync: manual` or `sync: ordered`",
                 );
+            }
+            if self.installation.argo.events == ArgoEvents::None {
+                let ordered = environment.sync.value == Sync::Ordered;
+                let ordered = ordered.then_some(("sync: ordered", environment.sync.at));
+                let schedule = environment.schedule.as_ref().map(|schedule| ("a schedule", schedule.at));
+                for (what, at) in ordered.into_iter().chain(schedule) {
+                    let message =
+                        format!("environment `{name}` has {what}, but there is no Argo Events to start a run");
+                    self.at(Code::NobodyListens, at, message, "write `argo: {events: install}` or `existing`");
+                }
             }
         }
     }

@@ -46,6 +46,9 @@ pub struct ApplicationFacts {
     /// When Argo CD last compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<Timestamp>,
+    /// Argo CD syncs it by itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub automated: bool,
 }
 
 /// A resource that is not well.
@@ -73,6 +76,7 @@ impl ApplicationFacts {
             revisions.extend(text("/status/sync/revision").map(shown));
         }
         let conditions = list("/status/conditions").take(MOST);
+        let automated = application.pointer("/spec/syncPolicy/automated").filter(|automated| automated.is_object());
         Self {
             sync: text("/status/sync/status").map(shown),
             health: text("/status/health/status").map(shown),
@@ -84,6 +88,7 @@ impl ApplicationFacts {
             unwell: unwell(list("/status/resources")),
             operation: operation(application),
             compared: time("/status/reconciledAt"),
+            automated: automated.is_some_and(|policy| policy.get("enabled").and_then(Value::as_bool) != Some(false)),
         }
     }
 

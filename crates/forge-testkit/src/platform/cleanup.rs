@@ -13,8 +13,8 @@ use crate::twin::{ARGOCD, LABEL};
 pub fn cleanup(sandbox: &Sandbox, environment: &str) {
     let kubectl = |args: &[&str]| sandbox.try_kubectl(args, None);
     let ours = format!("{ENVIRONMENT_LABEL}={environment}");
-    // The Job first: it would put back what goes.
-    for kind in ["jobs", "workflows", "configmaps", "leases"] {
+    // What starts Jobs first, then the Job: it would put back what goes.
+    for kind in ["sensors.argoproj.io", "eventsources.argoproj.io", "jobs", "workflows", "configmaps", "leases"] {
         kubectl(&["delete", kind, "-A", "-l", &ours, "--ignore-not-found", "--wait=false"]);
     }
     let label = format!("{LABEL}={environment}");

@@ -7,6 +7,7 @@ use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
+use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
 use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
@@ -16,7 +17,7 @@ use forge_core::{token, yaml};
 
 use super::selection::{self, Usable};
 use crate::account;
-use crate::bootstrap::{Wanted, bootstrap};
+use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -33,8 +34,8 @@ use crate::runtime::block_on;
 /// what a bootstrap that was killed left is repaired by the next one.
 ///
 /// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
-/// limits who writes sync windows, the AppProject of every environment where there is none, and the token of the Argo CD
-/// account `forge`. A second time changes nothing, except that a token of which less than a third of its life is left is
+/// limits who writes sync windows, the AppProject of every environment where there is none, the token of the Argo CD
+/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. A second time changes nothing, except that a token of which less than a third of its life is left is
 /// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
 /// is written and the exit code is 3.
 #[derive(Debug, Args)]
@@ -88,6 +89,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
     let mut held = Vec::new();
+    let mut selected = Vec::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
         if !arguments.environment.is_empty() && !arguments.environment.iter().any(|wanted| wanted == name.as_str()) {
@@ -98,6 +100,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let plan = forge_core::plan::plan(repository, files, &graph, &scope, &nodes);
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
+        selected.push(&files.environment);
     }
     for wanted in &arguments.environment {
         selection::environment(repository, wanted)?;
@@ -109,10 +112,19 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         image: arguments.image.clone().unwrap_or_default(),
         agent_tick: arguments.agent_tick,
     };
+    let events = Events { repository: &repository.installation.repository, environments: selected };
+    let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     if arguments.print {
-        output.data(&printed(&usable, &purpose, &places)?)?;
+        output.data(&printed(&usable, &purpose, &places, events.as_ref())?)?;
+        if events.as_ref().is_some_and(Events::pushes) {
+            let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
+            output.say(&format!(
+                "note: what deliveries are signed with is not printed; make it: kubectl create secret generic {name} -n {} --from-literal={key}=$(openssl rand -hex 32)",
+                places.workflows
+            ));
+        }
         return Ok(Exit::Done);
     }
     if arguments.timeout == Duration::ZERO {
@@ -154,20 +166,23 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime };
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
         };
-        Ok::<_, Failure>(done.map(|()| cluster.context.clone()))
+        Ok::<_, Failure>(done.map(|notes| (cluster.context.clone(), notes)))
     })??;
     for line in lines {
         output.say(&format!("{} {line}", output.paint(Paint::Good, "ok")));
     }
-    let Some(context) = context else {
+    let Some((context, notes)) = context else {
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
     };
+    for note in notes {
+        output.say(&format!("\nnote: {note}"));
+    }
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
     Ok(Exit::Done)
 }
@@ -177,9 +192,16 @@ fn installs(purpose: &Purpose) -> bool {
 }
 
 /// Forge's own objects, the values of what it installs, and what the owner of what is there should merge.
-fn printed(usable: &Usable, purpose: &Purpose, places: &Places) -> Result<String, Failure> {
+fn printed(
+    usable: &Usable,
+    purpose: &Purpose,
+    places: &Places,
+    events: Option<&Events<'_>>,
+) -> Result<String, Failure> {
     let objects = render::bootstrap(places, &purpose.environments);
     let mut documents: Vec<String> = objects.iter().map(|placed| yaml::write(&placed.object)).collect();
+    let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
+    documents.extend(triggers.iter().map(|placed| yaml::write(&placed.object)));
     let (health, values) = (usable.health_checks()?, usable.values()?);
     for component in Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install) {
         let namespace = purpose.place(component);

@@ -1,4 +1,4 @@
-//! `forge serve`: what Argo Workflows starts inside the cluster.
+//! `forge serve`: what Argo Workflows, Argo Events and Jobs start inside the cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,15 +8,20 @@ use clap::{Args, Subcommand};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
-use forge_core::name::NodeId;
+use forge_core::name::{EnvironmentName, NodeId};
 use forge_core::render::{AGENT_TICK, Places};
 
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::metrics::Metrics;
+use crate::output::Output;
+use crate::run::turn::{self, Event, Outcome};
 use crate::run::{Place, conduct};
 use crate::runtime::block_on;
 use crate::serve::{self, Listen};
+
+/// The code of a pod whose executor was killed: none of ours, so that Kubernetes starts another one.
+const KILLED: i32 = 137;
 
 /// What Argo Workflows starts inside the cluster; not for people
 #[derive(Debug, Args)]
@@ -69,6 +74,17 @@ enum Command {
         #[arg(long)]
         node: NodeId,
     },
+    /// The Job that an event makes: waits for its turn, then runs `executor deploy`
+    Event {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        /// The environment
+        #[arg(long)]
+        environment: EnvironmentName,
+        /// The name of the Job
+        #[arg(long)]
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -83,7 +99,7 @@ struct Common {
     token_file: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     block_on(async {
         match &arguments.command {
             Command::Plugin { common, listen, agent_token } => {
@@ -108,6 +124,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Exit, Failure> {
                 let cluster = Cluster::connect(&common.cluster).await?;
                 let namespace = &common.cluster.workflows_namespace;
                 serve::node(&cluster, namespace, run, node, &common.argocd, &common.token_file).await
+            }
+            Command::Event { cluster: arguments, environment, name } => {
+                let cluster = Cluster::connect(arguments).await?;
+                let event = Event { cluster: &cluster, namespace: &arguments.workflows_namespace, environment, name };
+                match turn::conduct(&event, |line| output.say(line)).await? {
+                    Outcome::Ended(exit) => Ok(exit),
+                    Outcome::Left(waiting) => {
+                        output.say(&format!("{waiting} waits already, and deploys what the branch holds then"));
+                        Ok(Exit::Done)
+                    }
+                    Outcome::Killed(how) => {
+                        output.say(&format!("the executor was ended by something else: {how}"));
+                        std::process::exit(KILLED)
+                    }
+                }
             }
         }
     })?

@@ -179,6 +179,12 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
         None if look.runs_read => Seen::Absent,
         None => Seen::Unknown,
     };
+    if look.checkout.as_ref().is_some_and(|checkout| checkout.sync == Sync::Ordered) {
+        let sensor = path::object(&path::argo(workflows, "sensors"), &render::sensor_name(&look.environment));
+        let sensor = look.optional(&cluster, &sensor, "the Sensor of the environment").await?;
+        let running = newest.found().is_some_and(|header| header.ended.is_none());
+        look.notes.extend(view::ordered(&look.environment, sensor.and_then(|_| Some(())), running, &nodes));
+    }
     let proven = standing.is_some() && nodes.iter().all(|node| node.phase == Some(Phase::Proven));
     let whole = is_whole(look, standing.as_ref(), &nodes);
     let facts = LeadFacts { installed, holder: holder.as_ref(), window: window.as_ref(), newest, proven, whole, now };

@@ -15,7 +15,7 @@ use super::Place;
 use crate::cluster::{ClusterError, path};
 
 /// A holder that did not renew for so long is gone.
-const LASTS: i64 = 30;
+pub(super) const LASTS: i64 = 30;
 /// How long a Job may take from its creation to its first renewal: it is scheduled, and its image pulled.
 const FIRST: i64 = 180;
 /// How long a holder that seems to be gone is looked at: clocks differ, and one that lives renews within that.
@@ -42,7 +42,8 @@ fn object(place: &Place, environment: &EnvironmentName) -> String {
     path::object(&collection(place), &format!("forge-{environment}"))
 }
 
-fn holder(lease: &Value) -> Option<Holder> {
+/// Who has a Lease.
+pub(super) fn holder(lease: &Value) -> Option<Holder> {
     let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|holder| !holder.is_empty())?;
     let renewed =
         lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
@@ -52,7 +53,7 @@ fn holder(lease: &Value) -> Option<Holder> {
 }
 
 /// A time as a Lease has it.
-fn micro(now: Timestamp) -> String {
+pub(super) fn micro(now: Timestamp) -> String {
     format!("{now:.6}")
 }
 

@@ -5,6 +5,7 @@
 mod again;
 mod credentials;
 mod deploy;
+mod events;
 mod install;
 mod kill;
 mod never;

@@ -1,0 +1,288 @@
+//! Events start runs (SPEC.md section 4, `sync: ordered`): on a sandbox of their own, because Argo Events is not in the
+//! one that the others share. `forge sandbox --name events down` ends it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use forge_core::digest::{Digest, hex};
+use forge_testkit::platform::Platform;
+use forge_testkit::sandbox::eventually;
+use forge_testkit::twin::{self, TwinNode, config_map, deployment};
+use serde_json::{Value, json};
+
+use crate::stage::{PATIENCE, Stage};
+
+const ENVIRONMENT: &str = "forge.projectcatalyst.io/environment";
+/// How long Argo Events may take to bring its bus and its pods up.
+const EVENTS_UP: Duration = Duration::from_secs(300);
+
+fn platform() -> &'static Platform {
+    static PLATFORM: OnceLock<Platform> = OnceLock::new();
+    PLATFORM.get_or_init(|| Platform::with("events", "argo-cd,argo-workflows,argo-events"))
+}
+
+/// The SHA-256 of some bytes.
+fn hash(bytes: &[u8]) -> Vec<u8> {
+    let digest = Digest::of(bytes).to_string();
+    let digits = digest.trim_start_matches("sha256:");
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+/// The signature of a body, as GitHub makes it: its HMAC (RFC 2104) with the key that both know.
+fn signature(key: &str, body: &str) -> String {
+    let mut block = key.as_bytes().to_vec();
+    if block.len() > 64 {
+        block = hash(&block);
+    }
+    block.resize(64, 0);
+    let padded = |with: u8| block.iter().map(|byte| byte ^ with).collect::<Vec<u8>>();
+    let inner = hash(&[padded(0x36), body.as_bytes().to_vec()].concat());
+    format!("sha256={}", hex(&hash(&[padded(0x5c), inner].concat())))
+}
+
+#[test]
+fn a_signature_is_the_hmac_of_the_body() {
+    // RFC 4231, case 2.
+    assert_eq!(
+        signature("Jefe", "what do ya want for nothing?"),
+        "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    );
+}
+
+/// An environment whose runs are started by events.
+struct Ordered {
+    stage: Stage,
+    /// Where deliveries go.
+    address: String,
+    key: String,
+}
+
+impl Ordered {
+    fn new(test: &str) -> Self {
+        let environment = platform().environment(test);
+        let mut options = environment.options();
+        options.timeouts = Some(("30s".to_owned(), "60s".to_owned()));
+        let nodes = [
+            TwinNode::new("first", &[], vec![config_map("first", "1")]),
+            TwinNode::new("second", &["first"], vec![deployment("second", &options.image, 1, &[])]),
+        ];
+        let mut files = twin::small(&options, &nodes);
+        for (path, text) in &mut files {
+            if path == "forge.yaml" {
+                *text = text.replace("events: none", "events: existing").replace("sync: manual", "sync: ordered");
+            }
+        }
+        environment.push(&files, "the platform");
+        let stage = Stage::prepared(environment, options);
+        let sensor = format!("sensor/forge-{}", stage.environment.name);
+        let sandbox = &platform().sandbox;
+        eventually("the Sensor is deployed", EVENTS_UP, || {
+            let args = ["wait", sensor.as_str(), "-n", "argo", "--for=condition=Deployed", "--timeout=5s"];
+            let ended = sandbox.try_kubectl(&args, None);
+            if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
+        });
+        let selector = format!("sensor-name=forge-{}", stage.environment.name);
+        for selector in ["eventsource-name=forge-push", selector.as_str()] {
+            eventually("a pod of Argo Events is ready", EVENTS_UP, || {
+                let ended = sandbox.try_kubectl(
+                    &["wait", "pods", "-n", "argo", "-l", selector, "--for=condition=Ready", "--timeout=5s"],
+                    None,
+                );
+                if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
+            });
+        }
+        let service = stage.environment.json(&["get", "service", "forge-push-eventsource-svc", "-n", "argo"]);
+        let address = format!("{}:12000", service["spec"]["clusterIP"].as_str().unwrap());
+        let template = "go-template={{.data.secret | base64decode}}";
+        let key = stage.kubectl(&["get", "secret", "forge-webhook", "-n", "argo", "-o", template]);
+        assert_eq!(key.len(), 64);
+        let ordered = Self { stage, address, key };
+        eventually("deliveries are heard", EVENTS_UP, || match ordered.deliver("{}", Some("sha256=00")) {
+            Ok(400) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        ordered.subscribed();
+        ordered
+    }
+
+    /// Waits until the Sensor listens: what is sent before is nobody's.
+    fn subscribed(&self) {
+        let selector = format!("sensor-name=forge-{}", self.stage.environment.name);
+        eventually("the Sensor listens", EVENTS_UP, || {
+            let log = self.stage.kubectl(&["logs", "-n", "argo", "-l", &selector, "--tail=-1"]);
+            if log.contains("Subscribing to subject") { Ok(()) } else { Err(log) }
+        });
+    }
+
+    /// Sends a body as a Git host does; gives the code of the answer.
+    fn deliver(&self, body: &str, signature: Option<&str>) -> Result<u16, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let address = self.address.to_socket_addrs().map_err(failed)?.next().ok_or("no address")?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(failed)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(failed)?;
+        let signature = signature.map(|text| format!("X-Hub-Signature-256: {text}\r\n")).unwrap_or_default();
+        let request = format!(
+            "POST /push HTTP/1.1\r\nHost: hooks.example.com\r\nContent-Type: application/json\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: 1\r\n{signature}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).map_err(failed)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(failed)?;
+        answer.split_whitespace().nth(1).and_then(|code| code.parse().ok()).ok_or(answer)
+    }
+
+    /// A signed delivery.
+    fn signed(&self, body: &str) -> u16 {
+        self.deliver(body, Some(&signature(&self.key, body))).unwrap()
+    }
+
+    /// Changes a node and pushes; gives the commit.
+    fn changed(&self, text: &str) -> String {
+        let (file, content) = config_map("first", text);
+        self.stage.environment.push(&[(format!("apps/first/{file}"), content)], text)
+    }
+
+    /// Jobs that events made.
+    fn jobs(&self) -> Vec<Value> {
+        let selector = format!("{ENVIRONMENT}={},!forge.projectcatalyst.io/run", self.stage.environment.name);
+        let list = self.stage.environment.json(&["get", "jobs", "-n", "argo", "-l", &selector]);
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Waits until so many Jobs were made and all have ended.
+    fn settled(&self, jobs: usize) {
+        eventually("all Jobs have ended", PATIENCE * 2, || {
+            let found = self.jobs();
+            let is = |job: &Value, condition: &str| {
+                let conditions = job["status"]["conditions"].as_array();
+                conditions.is_some_and(|all| all.iter().any(|c| c["type"] == condition && c["status"] == "True"))
+            };
+            let failed = found.iter().find(|job| is(job, "Failed"));
+            assert!(failed.is_none(), "{failed:?}");
+            let done = found.iter().filter(|job| is(job, "Complete")).count();
+            let all = found.len();
+            if all >= jobs && done == all { Ok(()) } else { Err(format!("{done} of {all} Jobs are complete")) }
+        });
+        assert_eq!(self.jobs().len(), jobs);
+    }
+}
+
+/// A push to the branch `main`, as GitHub and Gitea tell of it.
+fn push(before: &str, after: &str) -> String {
+    json!({"ref": "refs/heads/main", "before": before, "after": after, "deleted": false}).to_string()
+}
+
+fn commit(n: u32) -> String {
+    format!("{n:08x}{}", "a".repeat(32))
+}
+
+#[test]
+fn a_signed_push_starts_one_run_others_none_and_a_hundred_at_once_at_most_two() {
+    // One environment for all of it: every Sensor hears every push to its branch.
+    let ordered = Ordered::new("events");
+    one_run_for_a_signed_push_and_none_for_others(&ordered);
+    a_sensor_makes_no_other_job(&ordered);
+    at_most_two_runs_for_a_hundred_pushes(&ordered);
+    drift_is_told_and_not_healed(&ordered);
+}
+
+fn one_run_for_a_signed_push_and_none_for_others(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let nothing = "0".repeat(40);
+
+    // Nobody's, or broken: refused by the EventSource.
+    let good = push(&nothing, &commit(1));
+    assert_eq!(ordered.deliver(&good, None), Ok(400));
+    assert_eq!(ordered.deliver(&good, Some(&signature("another key", &good))), Ok(400));
+    assert_eq!(ordered.deliver(&push(&nothing, &commit(2)), Some(&signature(&ordered.key, &good))), Ok(400));
+    assert_eq!(ordered.signed("{\"ref\": "), 400);
+    // Signed, but no push to the branch: taken, and nothing follows.
+    let elsewhere = good.replace("refs/heads/main", "refs/heads/mainly");
+    for body in [elsewhere, push(&commit(1), &nothing), push(&nothing, "main; rm -rf /"), "{}".to_owned()] {
+        assert_eq!(ordered.signed(&body), 200, "{body}");
+    }
+    // One after the other, so when this one has made its Job, those before it have made none.
+    assert_eq!(ordered.signed(&good), 200);
+    ordered.settled(1);
+    let header = stage.ended();
+    assert_eq!(header["ended"]["verdict"], "done", "{header}");
+    assert_eq!(stage.runs().len(), 1);
+    let job = ordered.jobs()[0].clone();
+    let name = format!("forge-{}-{}-000000", stage.environment.name, &commit(1)[..12]);
+    assert_eq!(job["metadata"]["name"], name.as_str());
+    assert_eq!(job["metadata"]["annotations"]["forge.projectcatalyst.io/commit"], commit(1).as_str());
+
+    // The same once more, then a real change, which shows that the replay has been dealt with.
+    assert_eq!(ordered.signed(&good), 200);
+    let pushed = ordered.changed("2");
+    assert_eq!(ordered.signed(&push(&commit(1), &pushed)), 200);
+    ordered.settled(2);
+    assert_eq!(stage.runs().len(), 2, "{:?}", stage.runs());
+    let header = stage.ended();
+    assert_eq!((&header["ended"]["verdict"], &header["commit"]), (&json!("done"), &json!(pushed)));
+}
+
+/// What the account of the Sensor may do: make such Jobs, and no others.
+fn a_sensor_makes_no_other_job(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let account = "system:serviceaccount:argo:forge-events";
+    let may = |verb: &str, what: &str| {
+        let args = ["auth", "can-i", verb, what, "-n", "argo", "--as", account];
+        platform().sandbox.try_kubectl(&args, None).stdout.trim() == "yes"
+    };
+    assert!(may("create", "jobs"));
+    for what in ["pods", "workflows", "secrets", "configmaps", "roles.rbac.authorization.k8s.io"] {
+        assert!(!may("create", what) && !may("get", what), "{what}");
+    }
+    assert!(!may("get", "jobs") && !may("patch", "jobs") && !may("delete", "jobs"));
+    let environment = stage.environment.name.as_str();
+    let container = json!({"name": "executor", "image": stage.options.image});
+    let foreign = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": format!("forge-{environment}-0123456789ab-012345"), "namespace": "argo",
+            "labels": {ENVIRONMENT: environment},
+        },
+        "spec": {"template": {"spec": {
+            "restartPolicy": "Never", "serviceAccountName": "forge-executor", "containers": [container],
+        }}},
+    });
+    let made = platform().sandbox.try_kubectl(&["create", "-f", "-", "--as", account], Some(&foreign.to_string()));
+    assert!(made.code != 0 && made.stderr.contains("forge-event-jobs"), "{}{}", made.stdout, made.stderr);
+}
+
+fn at_most_two_runs_for_a_hundred_pushes(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let (jobs, runs) = (ordered.jobs().len(), stage.runs().len());
+    let begun = Instant::now();
+    let mut before = "f".repeat(40);
+    let mut last = String::new();
+    for n in 0..100 {
+        // The branch really moves before the last of them is told of.
+        let after = if n == 99 { ordered.changed("the last of many") } else { commit(n + 1000) };
+        assert_eq!(ordered.signed(&push(&before, &after)), 200);
+        (before, last) = (after.clone(), after);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "it was no burst: {:?}", begun.elapsed());
+    ordered.settled(jobs + 100);
+    let more = stage.runs().len() - runs;
+    assert!((1..=2).contains(&more), "{more} runs: {:?}", stage.runs());
+    let header = stage.ended();
+    assert_eq!((&header["ended"]["verdict"], &header["commit"]), (&json!("done"), &json!(last)));
+}
+
+fn drift_is_told_and_not_healed(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let runs = stage.runs();
+    let name = stage.options.application("first");
+    stage.kubectl(&["delete", "configmap", "first", "-n", &name]);
+    let refresh = "argocd.argoproj.io/refresh=normal";
+    stage.kubectl(&["annotate", "application", &name, "-n", "argocd", refresh, "--overwrite"]);
+    eventually("the drift is told", PATIENCE, || {
+        let status = stage.forge(&["status"]);
+        if status.stdout.contains("differ from Git, which nothing heals") { Ok(()) } else { Err(status.stdout) }
+    });
+    assert_eq!(stage.runs(), runs);
+}
