@@ -202,20 +202,25 @@ impl Gate<'_> {
     /// What fell, or was started again, must stay Healthy for a while before it counts.
     fn unsettled(&self, application: &ApplicationState, since: Timestamp) -> Option<Decision> {
         let falls = self.progress.falls;
-        let containers = application.tree.iter().flat_map(|tree| &tree.containers).filter(|c| c.running);
-        let restarts = containers.map(|container| container.restarts).max().unwrap_or(0);
-        if falls == 0 && restarts == 0 {
+        let containers = application.tree.iter().flat_map(|tree| &tree.containers);
+        let again = containers.filter(|container| container.running && container.restarts > 0);
+        let restarts = again.clone().map(|container| container.restarts).max().unwrap_or(0);
+        let crashes = application.tree.as_ref().is_some_and(Tree::crashes);
+        if falls == 0 && restarts == 0 && !crashes {
             return None;
         }
-        let settled = after(self.progress.healthy_since.unwrap_or(self.now), SETTLING);
-        if self.now >= settled {
+        // What was started again may be back before Argo CD has noticed.
+        let started = again.filter_map(|container| container.started).max();
+        let healthy = self.progress.healthy_since.unwrap_or(self.now);
+        let settled = after(started.map_or(healthy, |started| started.max(healthy)), SETTLING);
+        if self.now >= settled && !crashes {
             return None;
         }
         let on = WaitingFor::Settling { falls, restarts };
         let patience = self.wanted.timeouts.health;
         let decision = self.wait(on.clone(), since, patience, Why::Flapping { falls, restarts });
         Some(match decision {
-            Decision::Wait(wait) => Decision::Wait(Wait { until: wait.until.min(settled), ..wait }),
+            Decision::Wait(wait) if !crashes => Decision::Wait(Wait { until: wait.until.min(settled), ..wait }),
             other => other,
         })
     }

@@ -254,10 +254,16 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Whether a container was started again after this moment. Within the second of it nobody can tell.
+    /// Whether a container was started again after this moment, or has crashed and is not even started again. Within the
+    /// second of the moment nobody can tell.
     pub fn restarted_after(&self, moment: Timestamp) -> bool {
         let again = self.containers.iter().filter(|container| container.running && container.restarts > 0);
-        again.filter_map(|container| container.started).any(|started| started > moment)
+        self.crashes() || again.filter_map(|container| container.started).any(|started| started > moment)
+    }
+
+    /// Whether a container crashes so often that Kubernetes holds it back.
+    pub fn crashes(&self) -> bool {
+        self.containers.iter().any(|container| container.held_back)
     }
 }
 
@@ -286,6 +292,9 @@ pub struct Container {
     /// How often it was started again, the last time not long ago.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
+    /// It has crashed, and Kubernetes waits before it starts it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_back: bool,
     /// When it was started last, to the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
@@ -392,6 +401,7 @@ mod tests {
             running,
             image: None,
             restarts,
+            held_back: false,
             started: Some(started.parse().unwrap()),
         };
         for (container, wanted) in [
@@ -403,5 +413,7 @@ mod tests {
             let tree = Tree { containers: vec![container], ..Tree::default() };
             assert_eq!(tree.restarted_after(moment), wanted, "{tree:?}");
         }
+        let held_back = Container { held_back: true, ..container(4, false, "2026-01-01T11:00:00Z") };
+        assert!(Tree { containers: vec![held_back], ..Tree::default() }.restarted_after(moment));
     }
 }

@@ -196,6 +196,7 @@ fn containers(owner: &str, pod: &Value) -> Vec<Container> {
                 key: ContainerKey::new(owner, name).ok()?,
                 running: status.pointer("/state/running").is_some(),
                 restarts: recent_restarts(status),
+                held_back: status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff"),
                 started: started(status),
                 image: id.rsplit_once('@').map_or(id, |(_, digest)| digest).parse::<Digest>().ok(),
             })

@@ -34,8 +34,8 @@ pub(super) struct Finish {
     asked: Instant,
     /// When everything was looked at last.
     looked: Instant,
-    /// Pods of what was proven last were looked at.
-    rechecked: bool,
+    /// Whose pods are looked at again at the end, and from when on a restart counts.
+    watched: BTreeMap<NodeId, Timestamp>,
 }
 
 impl Conductor<'_> {
@@ -58,7 +58,7 @@ impl Conductor<'_> {
                 fell: BTreeMap::new(),
                 asked: now,
                 looked: now,
-                rechecked: false,
+                watched: watched(record),
             }
         });
         finish.looked = now;
@@ -66,6 +66,9 @@ impl Conductor<'_> {
             finish.steady_since = now;
             let known = finish.fell.len();
             finish.fell.extend(down.iter().map(|node| (node.clone(), now)));
+            for node in &down {
+                finish.watched.entry(node.clone()).or_insert_with(Timestamp::now);
+            }
             // What Argo CD shows may be older than what is.
             if finish.fell.len() > known || finish.asked.elapsed() > Duration::from_secs(5) {
                 finish.asked = now;
@@ -75,13 +78,15 @@ impl Conductor<'_> {
         }
         let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
         if down.is_empty() && finish.steady_since.elapsed() >= needed {
-            if std::mem::replace(&mut finish.rechecked, true) {
+            let watched = finish.watched.clone();
+            let again = self.restarted(&watched).await?;
+            let Some(finish) = self.finish.as_mut().filter(|_| !again.is_empty()) else {
                 return Ok(Some((result(&self.plan, record, false), None)));
-            }
-            let again = self.restarted(record).await?;
-            if let (false, Some(finish)) = (again.is_empty(), &mut self.finish) {
-                finish.steady_since = Instant::now();
-                finish.fell.extend(again.into_iter().map(|node| (node, Instant::now())));
+            };
+            finish.steady_since = Instant::now();
+            for node in again {
+                finish.fell.insert(node.clone(), Instant::now());
+                finish.watched.insert(node, Timestamp::now());
             }
             return Ok(None);
         }
@@ -131,14 +136,13 @@ impl Conductor<'_> {
         Ok(fallen.map(|node| node.id.clone()).collect())
     }
 
-    /// What was proven last and has containers that were started again since: what crashes is often back before Argo CD
-    /// has noticed, and with the Workflow the plugin has gone, which looks at the others.
-    async fn restarted(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
+    /// Which of these have containers that were started again since: what crashes is often back before Argo CD has noticed,
+    /// and with the Workflow the plugin has gone, which looks at the others.
+    async fn restarted(&self, watched: &BTreeMap<NodeId, Timestamp>) -> Result<Vec<NodeId>, Failure> {
         let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
-        let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
         let proven = self.plan.nodes().filter_map(|node| {
-            let entry = record.entries.get(&node.id).filter(|e| e.receipt().is_some() && e.since > late)?;
-            Some((&node.id, entry.since, all.get(node.application.name())?))
+            let since = watched.get(&node.id)?;
+            Some((&node.id, *since, all.get(node.application.name())?))
         });
         let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
             let tree = self.argocd.read_tree(application, &[], &[]).await;
@@ -147,4 +151,11 @@ impl Conductor<'_> {
         let restarted: Vec<Option<NodeId>> = looks.buffer_unordered(8).collect().await;
         Ok(restarted.into_iter().flatten().collect())
     }
+}
+
+/// What was proven last, and when: the plugin may have gone before it could look at it again.
+fn watched(record: &Record) -> BTreeMap<NodeId, Timestamp> {
+    let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
+    let proven = record.entries.iter().filter(|(_, entry)| entry.receipt().is_some() && entry.since > late);
+    proven.map(|(node, entry)| (node.clone(), entry.since)).collect()
 }
