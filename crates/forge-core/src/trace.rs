@@ -202,7 +202,8 @@ mod tests {
         let odd = Span { started: at(5), ended: at(1), parent: None, ..span };
         let told = otlp(&trace, &[], &[odd]);
         let odd = &told["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
-        assert_eq!((&odd["startTimeUnixNano"], &odd["endTimeUnixNano"]), (&json!("1790000005000000000"), &json!("1790000005000000000")));
+        assert_eq!(odd["startTimeUnixNano"], "1790000005000000000");
+        assert_eq!(odd["endTimeUnixNano"], "1790000005000000000");
         assert!(odd.get("parentSpanId").is_none());
     }
 }
