@@ -4,6 +4,7 @@
 
 mod again;
 mod deploy;
+mod executor;
 mod kill;
 mod never;
 mod order;
