@@ -270,8 +270,7 @@ impl<'g> Resolver<'g> {
     fn take<T, E: fmt::Display>(&mut self, input: Input, parse: impl Fn(&str) -> Result<T, E>) -> Option<Sourced<T>> {
         let given = self.given;
         let flag = given.flags.get(&input).map(|text| (Place::whole(input.flag()), Some(text.as_str())));
-        let variable =
-            given.variables.get(&input).map(|text| (Place::whole(&given.variable(input)), text.as_deref()));
+        let variable = given.variables.get(&input).map(|text| (Place::whole(&given.variable(input)), text.as_deref()));
         let mut taken = None;
         for (place, text) in flag.into_iter().chain(variable) {
             let value = checked(input, text).and_then(|text| parse(text).map_err(|error| error.to_string()));
@@ -310,11 +309,16 @@ impl<'g> Resolver<'g> {
     }
 
     fn required<T>(&mut self, input: Input, taken: Option<Sourced<T>>) -> Option<Sourced<T>> {
-        if taken.is_none() && !self.findings_about(input) && !(self.file_unusable() && !input.field().is_empty()) {
+        let (flag, field) = (input.flag(), input.field());
+        // The name in the file says whose it is, not which is meant.
+        let by_file = !matches!(field, "" | "name");
+        let told = self.findings_about(input) || (by_file && self.file_unusable());
+        if taken.is_none() && !told {
             let place = Place::whole(&self.given.variable(input));
-            let fix = match input.field() {
-                "" | "name" => format!("set it, or give {}", input.flag()),
-                field => format!("set it, give {}, or write `{field}` into environment.yaml", input.flag()),
+            let fix = if by_file {
+                format!("set it, give {flag}, or write `{field}` into environment.yaml")
+            } else {
+                format!("set it, or give {flag}")
             };
             self.findings.push(Finding::new(Code::MissingInput, place, "is needed and not given").with_fix(fix));
         }

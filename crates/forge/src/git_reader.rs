@@ -5,7 +5,7 @@
 //! have, once for all who ask, and remembers for a moment that it could not. It blocks: call it where that is allowed.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use forge_core::digest::{CommitId, Digest};
 use forge_core::gate::{Folder, GitContent};
 use forge_core::name::{clip, cut};
 use gix::ObjectId;
-use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
 use crate::cluster::chain;
@@ -150,62 +149,25 @@ impl Mirror {
 
     /// Brings everything that the branches of the repository hold now.
     fn fetch(&self) -> Result<(), String> {
-        fetch(&self.folder, &self.url, &["+refs/heads/*:refs/remotes/origin/*"], None).map(|_| ())
+        let repository = match self.opened() {
+            Some(repository) => repository,
+            None => {
+                // Half of what a process that was killed made is no repository.
+                let _ = std::fs::remove_dir_all(&self.folder);
+                std::fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
+                gix::init_bare(&self.folder).map_err(|error| chain(&error))?
+            }
+        };
+        let remote = repository.remote_at(self.url.as_str()).map_err(|error| chain(&error))?;
+        let branches = ["+refs/heads/*:refs/remotes/origin/*"];
+        let remote = remote.with_refspecs(branches, gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
+        let connection = remote.connect(gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
+        let fetch = connection
+            .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
+            .map_err(|error| chain(&error))?;
+        fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(|error| chain(&error))?;
+        Ok(())
     }
-}
-
-/// Who reads a repository that is not for everybody.
-pub(crate) struct Credentials {
-    pub(crate) username: String,
-    pub(crate) password: SecretString,
-}
-
-/// Brings what these refspecs name into the bare clone in a folder, which is made where there is none.
-///
-/// # Errors
-/// When the repository cannot be read, in words that can be shown.
-pub(crate) fn fetch(
-    folder: &Path,
-    url: &str,
-    refspecs: &[&str],
-    credentials: Option<&Credentials>,
-) -> Result<gix::Repository, String> {
-    let opened = gix::open_opts(folder, gix::open::Options::isolated()).ok();
-    let repository = match opened {
-        Some(repository) => repository,
-        None => {
-            // Half of what a process that was killed made is no repository.
-            let _ = std::fs::remove_dir_all(folder);
-            std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-            gix::init_bare(folder).map_err(|error| chain(&error))?
-        }
-    };
-    let remote = repository.remote_at(url).map_err(|error| chain(&error))?;
-    let remote =
-        remote.with_refspecs(refspecs.iter().copied(), gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
-    let connection = remote.connect(gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
-    // Ours or nobody's: no helper program is looked for, and nobody is asked.
-    let connection = connection.with_credentials(move |action| Ok(identity(action, credentials)));
-    let fetch = connection
-        .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
-        .map_err(|error| chain(&error))?;
-    fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(|error| chain(&error))?;
-    gix::open_opts(folder, gix::open::Options::isolated()).map_err(|error| chain(&error))
-}
-
-/// What a server that wants to know who asks is told; what became of it is nobody's business.
-fn identity(
-    action: gix::credentials::helper::Action,
-    credentials: Option<&Credentials>,
-) -> Option<gix::credentials::protocol::Outcome> {
-    let gix::credentials::helper::Action::Get(context) = action else { return None };
-    let credentials = credentials?;
-    let identity = gix::sec::identity::Account {
-        username: credentials.username.clone(),
-        password: credentials.password.expose_secret().to_owned(),
-        oauth_refresh_token: None,
-    };
-    Some(gix::credentials::protocol::Outcome { identity, next: context.into() })
 }
 
 /// The parts of a folder's path as Git names them, none for the root; nothing where it leaves the repository.
@@ -249,6 +211,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::Command;
 
     use super::*;

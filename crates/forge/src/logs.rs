@@ -104,8 +104,7 @@ mod tests {
         for line in text.lines() {
             let object: Value = serde_json::from_str(line).unwrap();
             let keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
-            let wanted =
-                ["timestamp", "level", "action", "phase", "component", "message", "trace_id", "span_id"];
+            let wanted = ["timestamp", "level", "action", "phase", "component", "message", "trace_id", "span_id"];
             assert_eq!(keys, wanted);
         }
         let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();

@@ -347,7 +347,6 @@ fn told_to_stop_before_there_is_a_run_it_stops_says_so_and_ends_with_2() {
 fn a_report_that_cannot_be_written_does_not_pass_for_one() {
     let home = Home::new();
     let nowhere = home.path("nowhere/report.json").display().to_string();
-    let (out, err) =
-        home.ends(3, &[("ENVIRONMENT", "dev")], &["--git-revision", "nothing", "--report-json", &nowhere]);
+    let (out, err) = home.ends(3, &[("ENVIRONMENT", "dev")], &["--git-revision", "nothing", "--report-json", &nowhere]);
     assert!(out.contains("no run of dev") && err.contains("FORGE-C004 failed to write"), "{err}");
 }

@@ -146,8 +146,7 @@ fn the_environment_is_named_by_flag_or_variable_and_the_file_must_be_its_own() {
     let rest = &NEEDED[1..];
     let by = |flag: Option<&'static str>, variable: Option<&'static str>, file: bool| {
         let flags: Vec<_> = flag.map(|name| (Input::Environment, name)).into_iter().collect();
-        let variables: Vec<_> =
-            rest.iter().copied().chain(variable.map(|name| (Input::Environment, name))).collect();
+        let variables: Vec<_> = rest.iter().copied().chain(variable.map(|name| (Input::Environment, name))).collect();
         resolve(&given(&flags, &variables, file.then_some(FILE))).map(|inputs| inputs.environment.to_string())
     };
     assert_eq!(by(Some("dev"), None, true).unwrap(), "dev");
@@ -247,8 +246,7 @@ fn what_cannot_both_be_meant_is_refused() {
 #[test]
 fn a_teardown_is_confirmed_by_name_and_a_deployment_needs_no_word() {
     let teardown = |confirm: Option<&'static str>| {
-        let variables: Vec<_> =
-            NEEDED.into_iter().chain(confirm.map(|name| (Input::Confirm, name))).collect();
+        let variables: Vec<_> = NEEDED.into_iter().chain(confirm.map(|name| (Input::Confirm, name))).collect();
         resolve(&Given { action: Action::Teardown, ..given(&[], &variables, None) })
     };
     assert!(teardown(Some("dev")).is_ok());

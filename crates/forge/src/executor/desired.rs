@@ -12,7 +12,7 @@ use forge_core::executor::Inputs;
 use forge_core::failure::Failure;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
-use forge_core::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, Repository};
+use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
 use forge_core::yaml::{self, Dialect, Limits};
 use secrecy::SecretString;
 use serde_json::Value;
@@ -21,15 +21,13 @@ use tokio::sync::oneshot;
 
 use super::{Options, gather};
 use crate::commands::selection::{self, Usable};
-use crate::git_checkout::checkout;
-use crate::git_reader::Credentials;
+use crate::git_checkout::{Credentials, checkout};
 use crate::load;
 use crate::write_files::read_own;
 
 /// What is to be deployed.
 pub(super) struct Desired {
     usable: Usable,
-    pub(super) files: EnvironmentFiles,
     pub(super) graph: Graph,
     pub(super) nodes: Vec<NodeIx>,
     pub(super) plan: Plan,
@@ -91,7 +89,11 @@ fn credentials(folder: &Path) -> Result<Option<Credentials>, Failure> {
         })?;
         Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
     };
-    match (read("username")?, read("password")?) {
+    let password = match read("password")? {
+        Some(password) => Some(password),
+        None => read("token")?,
+    };
+    match (read("username")?, password) {
         (username, Some(password)) => {
             // Servers that take a token do not care for the name.
             let username = username.unwrap_or_else(|| "git".to_owned());
@@ -178,7 +180,7 @@ fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Fai
     // A first window holds everything, whatever this run is about.
     let whole = planned(&Scope::Platform)?.1;
     let held = whole.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect();
-    Ok(Desired { files, graph, nodes, plan, commit, held, usable })
+    Ok(Desired { graph, nodes, plan, commit, held, usable })
 }
 
 /// The domain that the environment's own `env.yaml` has, where it has one.
