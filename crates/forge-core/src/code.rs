@@ -91,6 +91,12 @@ codes! {
     PodNotStarted           "FORGE-B015" User     "a pod that does not start";
     ImageNotPulled          "FORGE-B016" User     "an image that cannot be pulled";
     LeftBehind              "FORGE-B017" Transient "something that a check made is still there";
+    HelmUnusable            "FORGE-B018" User     "a helm that cannot be used";
+    ChartUnusable           "FORGE-B019" User     "a chart that cannot be used";
+    InstallFailed           "FORGE-B020" Unhealthy "an installation of Argo failed";
+    UpgradeFailed           "FORGE-B021" Unhealthy "an upgrade of Argo failed and was taken back";
+    ReturnFailed            "FORGE-B022" Internal "an Argo that is neither what it was nor what it should be";
+    BootstrapInProgress     "FORGE-B023" Conflict "another bootstrap is in progress";
     NotARepository          "FORGE-C001" User     "not a Forge repository";
     UnknownName             "FORGE-C002" User     "no such name";
     AmbiguousName           "FORGE-C003" User     "a name that fits several things";
@@ -164,6 +170,8 @@ codes! {
     PrivateKey              "FORGE-S003" Policy   "private key";
     Token                   "FORGE-S004" Policy   "access token";
     Password                "FORGE-S005" Policy   "password";
+    TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
+    TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
     WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
     WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
     InvalidInput            "FORGE-X001" User     "an input of the executor that cannot be used";

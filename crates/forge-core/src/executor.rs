@@ -213,6 +213,8 @@ pub struct Inputs {
     pub retries: RetrySpec,
     /// The image of forge that a cluster is prepared with.
     pub image: Option<String>,
+    /// Where the charts of Argo are; nothing for the usual place.
+    pub charts: Option<String>,
     /// How nodes are run.
     pub runner: Runner,
     /// Where figures are pushed to.
@@ -365,6 +367,7 @@ impl<'g> Resolver<'g> {
         let timeouts = self.timeouts();
         let retries = self.retries();
         let image = self.take(Input::Image, image);
+        let charts = self.parsed::<String>(Input::Charts);
         let runner = self.take(Input::Runner, |text| word(text, &RUNNERS));
         let metrics_push_url = self.parsed(Input::MetricsPushUrl);
         let otlp_endpoint = self.parsed(Input::OtlpEndpoint);
@@ -390,6 +393,7 @@ impl<'g> Resolver<'g> {
             timeouts,
             retries,
             image: image.map(|image| image.value),
+            charts: charts.map(|charts| charts.value),
             runner: runner.map_or(Runner::Plugin, |runner| runner.value),
             metrics_push_url: metrics_push_url.map(|url| url.value),
             otlp_endpoint: otlp_endpoint.map(|url| url.value),

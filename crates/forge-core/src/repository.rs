@@ -12,6 +12,7 @@ use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, R
 use crate::graph::{Build, Graph, Implicit};
 use crate::health::{CheckName, HealthChecks, Script};
 use crate::name::{EnvironmentName, ProjectId};
+use crate::preflight::Component;
 
 /// A repository whose files could all be read. What lint says about it beyond that (policies, secrets, images) does not
 /// keep a plan from being made.
@@ -27,6 +28,17 @@ pub struct Repository {
     pub crossplane: bool,
     /// Its own health checks for Argo CD.
     pub health: HealthFiles,
+    /// Its own values of the charts that Forge installs.
+    pub values: ValueFiles,
+}
+
+/// The values of charts that a repository has of its own.
+#[derive(Debug, Clone, Default)]
+pub struct ValueFiles {
+    /// Those that can be used.
+    pub values: BTreeMap<Component, serde_json::Value>,
+    /// The paths of those that cannot.
+    pub unusable: BTreeSet<String>,
 }
 
 /// The health checks for Argo CD that a repository has of its own.

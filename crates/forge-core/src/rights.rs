@@ -153,7 +153,7 @@ static BOOTSTRAP: [Rule; 13] = [
     rule(Scope::ArgoCd, "", &["secrets"], &["get"], "Argo CD's certificate and its administrator"),
     rule(Scope::ArgoCd, "", &["configmaps"], &["get"], "how Argo CD serves"),
     rule(Scope::ArgoCd, "", &["services"], &["list"], "where Argo CD serves"),
-    rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create"], "the token of the Argo CD account"),
+    rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create", "delete"], "the tokens of the Argo CD account"),
 ];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
@@ -173,7 +173,8 @@ static HELM: [Rule; 6] = [
 ];
 
 /// Helm, whatever it installs.
-static HELM_CLUSTER: [Rule; 3] = [
+static HELM_CLUSTER: [Rule; 4] = [
+    rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["get", "create", "patch"], "one bootstrap at a time"),
     rule(Scope::Cluster, "", &["namespaces"], &["get", "create"], "the namespace of the Helm release"),
     rule(
         Scope::Cluster,
@@ -326,7 +327,7 @@ impl Ask {
     /// The verb.
     pub fn verb(&self) -> &'static str {
         match self {
-            Self::Resource { verb, .. } | Self::Path { verb, .. } => *verb,
+            Self::Resource { verb, .. } | Self::Path { verb, .. } => verb,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::code::Code;
 use crate::finding::{Finding, Note, Place, Suppressed};
 use crate::format::{ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, ReleasePointer};
 use crate::health::{CheckName, Script, ScriptError};
+use crate::preflight::Component;
 use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role, is_manifest};
 use crate::yaml::{Decoder, Dialect, Limits, Node, Position, Problem, ProblemKind, Stream, decode_text, read};
 
@@ -92,6 +93,8 @@ pub enum Facts {
     ProjectFile(usize, String, String),
     /// A health check for Argo CD; `None` if there is something wrong with it.
     HealthCheck(Option<(CheckName, Script)>),
+    /// Values of a chart; `None` if there is something wrong with them.
+    Values(Component, Option<serde_json::Value>),
 }
 
 /// What one file says and what is wrong with it.
@@ -252,12 +255,15 @@ fn note_presence(role: &Role<'_>, out: &mut Inspected) {
         Role::RootApp => Facts::RootApp { crossplane: false },
         Role::Installation => Facts::Installation,
         Role::HealthCheck(_) => Facts::HealthCheck(None),
+        Role::Values(component) => Facts::Values(*component, None),
         _ => Facts::None,
     };
 }
 
 fn structured(context: &Context, role: &Role<'_>, text: &str, hints: manifest::Hints, out: &mut Inspected) {
-    let own = !matches!(role, Role::Foreign | Role::Illegal { .. } | Role::RootApp | Role::EnvironmentApp(_));
+    let others = matches!(role, Role::Foreign | Role::Illegal { .. } | Role::RootApp | Role::EnvironmentApp(_));
+    // Values of a chart are written as Helm reads them.
+    let own = !others && !matches!(role, Role::Values(_));
     let dialect = if own { Dialect::Strict } else { Dialect::Kubernetes };
     let stream = read(text, dialect, Limits::FILE);
     if out.path.ends_with(".json") {
@@ -277,11 +283,27 @@ fn structured(context: &Context, role: &Role<'_>, text: &str, hints: manifest::H
         Role::RootApp | Role::EnvironmentApp(_) if !broken => {
             argo::check(context, role, &stream, out);
         }
+        Role::Values(component) if !broken => chart_values(*component, &stream, out),
         _ => {}
     }
     for document in &stream.documents {
         manifest::document(&out.path, document, hints, &mut out.findings);
     }
+}
+
+/// Values of a chart: one mapping. A file that says nothing changes nothing.
+fn chart_values(component: Component, stream: &Stream<'_>, out: &mut Inspected) {
+    if stream.documents.is_empty() {
+        out.facts = Facts::Values(component, Some(serde_json::json!({})));
+        return;
+    }
+    let Some(document) = single(stream, out) else { return };
+    let path = out.path.clone();
+    let mut decoder = Decoder::new(&path);
+    if decoder.mapping(document, "values of a chart").is_some() {
+        out.facts = Facts::Values(component, Some(document.to_json()));
+    }
+    out.findings.extend(decoder.into_findings());
 }
 
 /// The document of a file that must hold exactly one.

@@ -18,4 +18,4 @@ pub use decode::{Decoder, Fields};
 pub use node::{At, Comment, Key, Node, Position, Scalar, Value};
 pub use read::{Dialect, Limits, Problem, ProblemKind, Stream, decode_text, read};
 pub use scalar::Resolved;
-pub use write::write;
+pub use write::{write, write_blocks};

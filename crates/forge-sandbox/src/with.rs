@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use forge_core::install::{merged, tuned};
+use forge_core::preflight::Component;
 use serde_json::{Value, json};
 
 use crate::build::{BuildError, Built};
@@ -10,13 +12,6 @@ use crate::cluster::Cluster;
 use crate::component::GOGC;
 use crate::error::UpError;
 use crate::program::Program;
-
-/// What the account `forge` of Argo CD may do: see and sync Applications, see projects, and nothing else.
-const FORGE_POLICY: &str = "\
-p, forge, applications, get, */*, allow
-p, forge, applications, sync, */*, allow
-p, forge, projects, get, *, allow
-";
 
 /// A chart that can be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,45 +70,41 @@ impl Addition {
         Ok(())
     }
 
-    /// What a sandbox without a way out needs (images that are there, and nothing that wants more), and what Forge needs to
+    /// What a sandbox without a way out needs (images that are there, and nothing that wants more), over what Forge needs to
     /// find in an Argo that somebody else installed: an account with few rights, executor plugins, and no pauses that
     /// would be measured as ours.
     fn values(self, built: &Built) -> Result<Value, BuildError> {
         let tag = |name: &str| built.image(name).map(|image| format!("{}@{}", image.tag, image.digest));
         let whole = |name: &str| built.image(name).map(|image| format!("{}@{}", image.repository, image.digest));
+        let with = |component: Component, own: Value| merged(tuned(component, self.namespace()), &own);
         Ok(match self {
-            Self::ArgoCd => json!({
-                "global": {"image": {"tag": tag("argocd")?}},
-                "redis": {"image": {"tag": tag("redis")?}},
-                "redisSecretInit": {"enabled": true},
-                "controller": {"env": [memory()]},
-                "server": {"env": [memory()]},
-                "repoServer": {"env": [memory()]},
-                "dex": {"enabled": false},
-                "notifications": {"enabled": false},
-                "configs": {
-                    // Without it every sync wave costs two seconds.
-                    "params": {"server.insecure": true, "controller.sync.wave.delay.seconds": "0"},
-                    "cm": {"accounts.forge": "apiKey"},
-                    "rbac": {"policy.csv": FORGE_POLICY},
-                },
-            }),
-            Self::ArgoWorkflows => json!({
-                "controller": {
-                    "image": {"tag": tag("workflow-controller")?},
-                    // The chart also makes a role for the account below in each of these; it would name `default` too.
-                    "workflowNamespaces": [self.namespace()],
-                    "extraEnv": [
-                        {"name": "ARGO_EXECUTOR_PLUGINS", "value": "true"},
-                        // How soon what an agent pod reported is looked at; the default is ten seconds.
-                        {"name": "DEFAULT_REQUEUE_TIME", "value": "100ms"},
-                        memory(),
-                    ],
-                },
-                "workflow": {"serviceAccount": {"create": true}, "rbac": {"agentPermissions": true}},
-                "executor": {"image": {"tag": tag("argoexec")?}},
-                "server": {"enabled": false},
-            }),
+            Self::ArgoCd => with(
+                Component::Cd,
+                json!({
+                    "global": {"image": {"tag": tag("argocd")?}},
+                    "redis": {"image": {"tag": tag("redis")?}},
+                    "redisSecretInit": {"enabled": true},
+                    "controller": {"env": [memory()]},
+                    "server": {"env": [memory()]},
+                    "repoServer": {"env": [memory()]},
+                    "configs": {"params": {"server.insecure": true}},
+                }),
+            ),
+            Self::ArgoWorkflows => {
+                let mut values = with(
+                    Component::Workflows,
+                    json!({
+                        "controller": {"image": {"tag": tag("workflow-controller")?}},
+                        "workflow": {"serviceAccount": {"create": true}, "rbac": {"agentPermissions": true}},
+                        "executor": {"image": {"tag": tag("argoexec")?}},
+                    }),
+                );
+                // A list is replaced and not joined by what lies over it.
+                if let Some(Value::Array(variables)) = values.pointer_mut("/controller/extraEnv") {
+                    variables.push(memory());
+                }
+                values
+            }
             Self::ArgoEvents => json!({
                 "global": {"image": {"tag": tag("argo-events")?}},
                 "configs": {"jetstream": {"versions": [{

@@ -1,5 +1,5 @@
 //! The images of a release (SPEC.md section 5): the executor and the plugin, for amd64 and arm64, on an empty base, with a
-//! list of what is in them. `make image` builds the programs and calls this; docs/adr/0015 says why it is so.
+//! list of what is in them. `make image` builds the programs and calls this; docs/adr/0017 says why it is so.
 //!
 //! Equal programs give equal bytes: nothing of the machine, its paths, its clock or its certificates gets in. Only
 //! [`write`](fn@write), [`helm::build`] and [`push::push`] touch anything; [`compose`] is pure.

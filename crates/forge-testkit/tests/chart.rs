@@ -14,7 +14,8 @@ use forge_testkit::reference::compare;
 use serde_json::{Value, json};
 
 fn parsed(file: &str) -> Value {
-    let stream = read(&fs::read_to_string(chart::folder().join(file)).unwrap(), Dialect::Kubernetes, Limits::FILE);
+    let text = fs::read_to_string(chart::folder().join(file)).unwrap();
+    let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
     assert!(stream.problems.is_empty(), "{file}: {:?}", stream.problems);
     stream.documents.first().map(Node::to_json).unwrap()
 }

@@ -6,6 +6,7 @@
 mod application;
 mod feed;
 mod list;
+mod token;
 mod tree;
 mod trust;
 
@@ -14,12 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forge_core::code::Code;
+use forge_core::duration;
 use forge_core::failure::Failure;
 use forge_core::gate::Nonce;
 use forge_core::name::{ApplicationId, clip};
 use forge_core::render;
+use forge_core::token::Token;
 use futures::AsyncBufRead;
 use http::{Method, Request};
+use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
@@ -27,10 +31,14 @@ use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
+pub(crate) use token::claims;
 pub(crate) use trust::certificates;
 
+use token::{Bearer, Source};
 use tree::Trees;
 
+/// The account that is Forge's.
+pub(crate) const ACCOUNT: &str = "forge";
 /// The name of the info that carries our nonce.
 pub(crate) const NONCE: &str = "forge-nonce";
 /// The key of Argo CD's certificate in the Secret of the account, and its file beside the token.
@@ -45,7 +53,7 @@ const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct ArgoCd {
     client: kube::Client,
     prefix: String,
-    token: SecretString,
+    bearer: Arc<Bearer>,
     trees: Arc<Trees>,
 }
 
@@ -55,7 +63,7 @@ impl ArgoCd {
     ///
     /// # Errors
     /// When the address or the certificates cannot be used.
-    pub(crate) fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
+    fn reached(url: &str, bearer: Bearer, certificates: Option<&str>) -> Result<Self, Failure> {
         let bad = |why: &dyn std::fmt::Display| {
             Failure::new(Code::BadArgument, format!("`{}` cannot be the address of Argo CD: {why}", clip(url)))
         };
@@ -67,7 +75,12 @@ impl ArgoCd {
             Some(pem) => trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?,
             None => kube::Client::try_from(config).map_err(|error| bad(&error))?,
         };
-        Ok(Self { client, prefix: String::new(), token, trees: Arc::default() })
+        Ok(Self { client, prefix: String::new(), bearer: Arc::new(bearer), trees: Arc::default() })
+    }
+
+    #[cfg(test)]
+    fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
+        Self::reached(url, Bearer::new(Source::Given, token), certificates)
     }
 
     /// Through the API server, as the Secret of the account says.
@@ -75,8 +88,8 @@ impl ArgoCd {
     /// # Errors
     /// When there is no such Secret, or it may not be read.
     pub(crate) async fn through(cluster: &Cluster, workflows: &str) -> Result<Self, Failure> {
-        let secret = path::object(&path::core(workflows, "secrets"), render::ARGOCD_SECRET);
-        let Some(secret) = cluster.get(&secret).await? else {
+        let path = path::object(&path::core(workflows, "secrets"), render::ARGOCD_SECRET);
+        let Some(secret) = cluster.get(&path).await? else {
             return Err(Failure::new(
                 Code::NotBootstrapped,
                 format!("no Secret `{}` in `{workflows}`", render::ARGOCD_SECRET),
@@ -86,24 +99,59 @@ impl ArgoCd {
         let broken =
             || Failure::new(Code::NotBootstrapped, "the Secret of the Argo CD account is not what bootstrap writes");
         let (server, token) = secret_text(&secret, "server").zip(secret_text(&secret, "token")).ok_or_else(broken)?;
-        Self::proxied(cluster, &server, SecretString::from(token)).ok_or_else(broken)
+        // Whoever conducts a run from a terminal outlives a rotation too.
+        let bearer = Bearer::new(Source::Secret { cluster: cluster.clone(), path }, SecretString::from(token));
+        Self::behind(cluster, &server, bearer).ok_or_else(broken)
     }
 
     /// Through the API server, with this token; nothing where the address is not one inside the cluster.
     pub(crate) fn proxied(cluster: &Cluster, server: &str, token: SecretString) -> Option<Self> {
-        Some(Self { client: cluster.client().clone(), prefix: proxied(server)?, token, trees: Arc::default() })
+        Self::behind(cluster, server, Bearer::new(Source::Given, token))
     }
 
-    /// A token for the account `forge`, made by an administrator.
-    pub(crate) async fn mint(&self, password: &SecretString) -> Result<SecretString, ClusterError> {
+    fn behind(cluster: &Cluster, server: &str, bearer: Bearer) -> Option<Self> {
+        let (client, bearer) = (cluster.client().clone(), Arc::new(bearer));
+        Some(Self { client, prefix: proxied(server)?, bearer, trees: Arc::default() })
+    }
+
+    /// The same Argo CD, with another token.
+    pub(crate) fn with(&self, token: SecretString) -> Self {
+        Self { bearer: Arc::new(Bearer::new(Source::Given, token)), ..self.clone() }
+    }
+
+    /// The same Argo CD as its administrator sees it.
+    pub(crate) async fn administrator(&self, password: &SecretString) -> Result<Self, ClusterError> {
         let session = json!({"username": "admin", "password": password.expose_secret()});
-        let token = |answer: Value| {
-            let token = answer.get("token").and_then(Value::as_str).map(|token| SecretString::from(token.to_owned()));
-            token.ok_or_else(|| ClusterError::Unreadable("no token in the answer".to_owned()))
+        let answer = self.send(Method::POST, "/session", Some(&session), PATIENCE).await?;
+        Ok(self.with(token_in(&answer)?))
+    }
+
+    /// A new token of the account `forge`. The account itself may always make one, whatever its policy says, and so may an
+    /// administrator.
+    pub(crate) async fn mint(&self, id: &str, lifetime: duration::Duration) -> Result<SecretString, ClusterError> {
+        let body = json!({"name": ACCOUNT, "id": id, "expiresIn": lifetime.seconds()});
+        let path = format!("/account/{ACCOUNT}/token");
+        token_in(&self.send(Method::POST, &path, Some(&body), PATIENCE).await?)
+    }
+
+    /// All tokens of the account `forge`, also those that have ended.
+    pub(crate) async fn tokens(&self) -> Result<Vec<Token>, ClusterError> {
+        let answer = self.send(Method::GET, &format!("/account/{ACCOUNT}"), None, PATIENCE).await?;
+        let tokens = match answer.get("tokens") {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(tokens) => tokens.as_array(),
         };
-        let admin = token(self.send(Method::POST, "/session", Some(&session), PATIENCE).await?)?;
-        let admin = Self { token: admin, ..self.clone() };
-        token(admin.send(Method::POST, "/account/forge/token", Some(&json!({"expiresIn": 0})), PATIENCE).await?)
+        let listed: Option<Vec<Token>> = tokens.and_then(|tokens| tokens.iter().map(listed).collect());
+        listed.ok_or_else(|| ClusterError::Unreadable("a list of tokens that cannot be read".to_owned()))
+    }
+
+    /// Takes a token from the account `forge`; one that is not there is no error.
+    pub(crate) async fn forget(&self, id: &str) -> Result<(), ClusterError> {
+        let path = format!("/account/{ACCOUNT}/token/{}", escaped(id));
+        match self.send(Method::DELETE, &path, None, PATIENCE).await {
+            Err(error) if !error.is_missing() && !not_there(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Who the token belongs to; nothing where it is not accepted.
@@ -129,17 +177,24 @@ impl ArgoCd {
             Some(file) => read(Path::new(file))?,
             None => address.to_owned(),
         };
-        Self::at(&address, SecretString::from(read(token_file)?), certificates.as_deref())
+        let bearer = Bearer::new(Source::File(token_file.to_owned()), SecretString::from(read(token_file)?));
+        Self::reached(&address, bearer, certificates.as_deref())
     }
 
-    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>, ClusterError> {
+    fn request(
+        &self,
+        token: &SecretString,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Request<Vec<u8>>, ClusterError> {
         let uri = format!("{}/api/v1{path}", self.prefix);
         // Argo CD refuses everything but GET without a content type, whether there is content or not.
         let request = Request::builder()
             .method(method)
             .uri(uri)
             .header("content-type", "application/json")
-            .header("cookie", format!("argocd.token={}", self.token.expose_secret()));
+            .header("cookie", format!("argocd.token={}", token.expose_secret()));
         let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         request.body(bytes).map_err(|error| ClusterError::Unreachable(error.to_string()))
     }
@@ -151,7 +206,26 @@ impl ArgoCd {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<Value, ClusterError> {
-        let request = self.request(method, path, body)?;
+        let token = self.bearer.current().await;
+        let answer = self.send_with(&token, method.clone(), path, body, patience).await;
+        if !answer.as_ref().is_err_and(is_about_the_token) {
+            return answer;
+        }
+        match self.bearer.another(&token).await {
+            Some(another) => self.send_with(&another, method, path, body, patience).await,
+            None => answer,
+        }
+    }
+
+    async fn send_with(
+        &self,
+        token: &SecretString,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Value, ClusterError> {
+        let request = self.request(token, method, path, body)?;
         match tokio::time::timeout(patience, self.client.request::<Value>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(plain(error.into())),
@@ -161,7 +235,19 @@ impl ArgoCd {
 
     /// All Applications that the account may see.
     pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
-        let request = self.request(Method::GET, "/applications", None)?;
+        let token = self.bearer.current().await;
+        let answer = self.list_with(&token).await;
+        if !answer.as_ref().is_err_and(is_about_the_token) {
+            return answer;
+        }
+        match self.bearer.another(&token).await {
+            Some(another) => self.list_with(&another).await,
+            None => answer,
+        }
+    }
+
+    async fn list_with(&self, token: &SecretString) -> Result<Vec<Application>, ClusterError> {
+        let request = self.request(token, Method::GET, "/applications", None)?;
         let listed = async {
             let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;
             list::read(body).await
@@ -234,7 +320,19 @@ impl ArgoCd {
 
     /// One JSON object a line, for every change of every Application.
     async fn stream(&self) -> Result<impl AsyncBufRead + use<>, ClusterError> {
-        let request = self.request(Method::GET, "/stream/applications", None)?;
+        let token = self.bearer.current().await;
+        let refused = match self.stream_with(&token).await {
+            Err(error) if is_about_the_token(&error) => error,
+            other => return other,
+        };
+        match self.bearer.another(&token).await {
+            Some(another) => self.stream_with(&another).await,
+            None => Err(refused),
+        }
+    }
+
+    async fn stream_with(&self, token: &SecretString) -> Result<impl AsyncBufRead + use<>, ClusterError> {
+        let request = self.request(token, Method::GET, "/stream/applications", None)?;
         let answer = tokio::time::timeout(PATIENCE, self.client.request_stream(request)).await;
         let answer = answer.map_err(|_| ClusterError::Unreachable("Argo CD's stream was not answered".to_owned()))?;
         answer.map_err(|error| plain(error.into()))
@@ -243,6 +341,39 @@ impl ArgoCd {
 
 fn late(patience: Duration) -> ClusterError {
     ClusterError::Unreachable(format!("Argo CD did not answer within {} s", patience.as_secs()))
+}
+
+/// The token was refused. Where Argo CD lets strangers in, a token that has ended makes one of whoever shows it, and is answered
+/// with what a stranger may not do.
+fn is_about_the_token(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::Refused { code: 401 | 403, .. })
+}
+
+fn token_in(answer: &Value) -> Result<SecretString, ClusterError> {
+    let token = answer.get("token").and_then(Value::as_str).filter(|token| !token.is_empty());
+    let token = token.map(|token| SecretString::from(token.to_owned()));
+    token.ok_or_else(|| ClusterError::Unreadable("no token in the answer".to_owned()))
+}
+
+/// A token as Argo CD lists it: times in seconds, as numbers or as text, and none where there is none.
+fn listed(token: &Value) -> Option<Token> {
+    let time = |name: &str| match token.get(name) {
+        None | Some(Value::Null) => Some(0),
+        Some(Value::String(text)) => text.parse().ok(),
+        Some(other) => other.as_i64(),
+    };
+    let id = token.get("id").and_then(Value::as_str)?.to_owned();
+    let issued = Timestamp::from_second(time("issuedAt")?).ok()?;
+    let expires = match time("expiresAt")? {
+        0 => None,
+        seconds => Some(Timestamp::from_second(seconds).ok()?),
+    };
+    Some(Token { id, issued, expires })
+}
+
+/// How Argo CD says that an account has no such token.
+fn not_there(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::Refused { message, .. } if message.contains("does not exist"))
 }
 
 /// Argo CD says some of its not-founds with other codes.

@@ -1,18 +1,24 @@
 //! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects and the token of its account
-//! (SPEC.md section 4, phase 1). Applied on the server's side, so a second time changes nothing.
+//! (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is there: a second time
+//! writes nothing (INV-2).
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
 use forge_core::code::Code;
+use forge_core::duration::Duration;
 use forge_core::failure::Failure;
+use forge_core::install::says;
 use forge_core::name::EnvironmentName;
-use forge_core::render::{self, ARGOCD_SECRET, MANAGED_BY, Places};
-use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::{Value, json};
+use forge_core::render::{self, ARGOCD_SECRET, Places};
+use forge_core::token;
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde_json::Value;
 
-use crate::argocd::{self, ArgoCd};
+use crate::account::{self, Content, Minter, Stored};
+use crate::argocd::{self, ACCOUNT, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
+use crate::failpoint;
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -23,8 +29,10 @@ pub(crate) struct Wanted<'w> {
     pub(crate) held: Vec<(EnvironmentName, BTreeSet<String>)>,
     /// The address of Argo CD inside the cluster; found by its labels if absent.
     pub(crate) server: Option<String>,
-    /// A token of the account `forge`; made with the initial administrator's password if absent.
+    /// A token of the account `forge`; made by the account itself, or with the initial administrator's password, if absent.
     pub(crate) token: Option<SecretString>,
+    /// How long a token is good for that is made.
+    pub(crate) lifetime: Duration,
 }
 
 /// Prepares the cluster. `done` hears of every object.
@@ -45,7 +53,13 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     }
     for placed in render::bootstrap(places, &wanted.environments) {
         let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        cluster.apply(&path::object(&placed.collection, &name), &placed.object).await?;
+        let path = path::object(&placed.collection, &name);
+        // Who may not look may still be allowed to write.
+        let live = cluster.get(&path).await.ok().flatten();
+        if !live.is_some_and(|live| says(&live, &placed.object)) {
+            failpoint::write();
+            cluster.apply(&path, &placed.object).await?;
+        }
         done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
     }
     let projects = path::argo(&places.argocd, "appprojects");
@@ -56,6 +70,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
         let window = render::windows(&[], "bootstrap", names);
         let project = render::app_project(places, environment, &window);
+        failpoint::write();
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
@@ -64,83 +79,124 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     account(wanted, &mut done).await
 }
 
-/// The account's token, Argo CD's address and its certificate, in a Secret beside the Workflows. What is stored and
-/// works is kept, except for what was named.
+/// The Secret of the account. Who prepares the same cluster at the same time may be first with it, and what he stored is as
+/// good.
 async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    const TRIES: usize = 5;
+    for _ in 1..TRIES {
+        match settled(wanted, done).await {
+            Err(failure) if failure.code == Code::TokenContested => {}
+            other => return other,
+        }
+    }
+    settled(wanted, done).await
+}
+
+/// The account's token, Argo CD's address and its certificate, in a Secret beside the Workflows. What is stored and
+/// works is kept until two thirds of its life are over, except for what was named.
+async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
-    let secret = path::object(&path::core(&places.workflows, "secrets"), ARGOCD_SECRET);
-    let stored = cluster.get(&secret).await?;
-    let (server, token) = match kept(wanted, stored.as_ref()).await {
-        Some(kept) => kept,
-        None => made(wanted).await?,
-    };
+    let secret = cluster.get(&account::secret_path(&places.workflows)).await?;
+    let stored = secret.as_ref().and_then(Stored::read);
+    let taken = taken(wanted, stored.as_ref()).await?;
+    let server = taken.server.as_str();
     let encrypted = server.starts_with("https://");
     let certificates = if encrypted { certificates(cluster, &places.argocd).await? } else { None };
-    let data = data(&server, &token, certificates.as_deref());
-    if stored.is_some_and(|stored| holds(&stored, &data)) {
-        return Ok(());
-    }
-    let object = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": ARGOCD_SECRET, "namespace": places.workflows, "labels": {MANAGED_BY: "forge"}},
-        "data": data,
-    });
-    cluster.apply(&secret, &object).await?;
-    let trust = match (encrypted, certificates) {
-        (false, _) => "",
-        (true, Some(_)) => ", and its certificate",
-        (true, None) => "; no certificate of Argo CD was found, so the image must trust the one that it shows",
+    // Whoever runs now still reads the old token: it stays until the next time.
+    let retire_after = match &taken.minted {
+        Some(_) if stored.is_some() => Timestamp::now().checked_add(token::GRACE.as_jiff()).ok(),
+        Some(_) => None,
+        None => stored.as_ref().filter(|_| wanted.token.is_none()).and_then(|stored| stored.retire_after),
     };
-    done(&format!("Secret {ARGOCD_SECRET}: a token of the Argo CD account `forge` at {server}{trust}"));
+    let content = Content { server, token: &taken.token, certificates: certificates.as_deref(), retire_after };
+    failpoint::write();
+    match account::store(cluster, &places.workflows, secret.as_ref(), &content).await {
+        Ok(false) => {}
+        Ok(true) => {
+            let trust = match (encrypted, &certificates) {
+                (false, _) => "",
+                (true, Some(_)) => ", and its certificate",
+                (true, None) => "; no certificate of Argo CD was found, so the image must trust the one that it shows",
+            };
+            let made = taken.minted.as_ref().map_or(String::new(), |(minter, _)| format!(", made by {}", minter.who));
+            done(&format!(
+                "Secret {ARGOCD_SECRET}: a token of the Argo CD account `{ACCOUNT}`{made}, at {server}{trust}"
+            ));
+        }
+        Err(failure) => {
+            if let Some((minter, id)) = &taken.minted {
+                minter.take_back(id).await;
+            }
+            return Err(failure);
+        }
+    }
+    // A rotation that did not come to its end, or a bootstrap that has replaced a token.
+    if let (None, Some(after), Some(id)) = (&taken.minted, retire_after, stored.and_then(|stored| stored.id)) {
+        if after <= Timestamp::now() {
+            let gone = account::retire(cluster, &places.workflows, &id).await?;
+            done(&format!("{} older tokens of the Argo CD account `{ACCOUNT}` are deleted", gone.len()));
+        } else {
+            done(&format!(
+                "older tokens of the Argo CD account `{ACCOUNT}` go on until {after}; the next `forge bootstrap` or `forge rotate` after that deletes them"
+            ));
+        }
+    }
     Ok(())
 }
 
-/// The address and the token that are stored, where Argo CD accepts them; at the address that was named, if one was.
-async fn kept(wanted: &Wanted<'_>, stored: Option<&Value>) -> Option<(String, SecretString)> {
-    let stored = stored.filter(|_| wanted.token.is_none())?;
-    let server = wanted.server.clone().or_else(|| secret_text(stored, "server"))?;
-    let token = SecretString::from(secret_text(stored, "token")?);
-    let argocd = ArgoCd::proxied(wanted.cluster, &server, token.clone())?;
-    let accepted = argocd.who().await.is_ok_and(|who| who.is_some());
-    accepted.then_some((server, token))
+/// An address and a token, and if it was made just now, by whom and under which id.
+struct Taken {
+    server: String,
+    token: SecretString,
+    minted: Option<(Minter, String)>,
 }
 
-/// The address and a token: those that were named, else found and made.
-async fn made(wanted: &Wanted<'_>) -> Result<(String, SecretString), Failure> {
+/// The address and the token that were named, else those that are stored where Argo CD accepts them and their end is far,
+/// else found and made.
+async fn taken(wanted: &Wanted<'_>, stored: Option<&Stored>) -> Result<Taken, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
-    let server = match &wanted.server {
-        Some(server) => server.clone(),
+    let server = match wanted.server.clone().or_else(|| stored.map(|stored| stored.server.clone())) {
+        Some(server) => server,
         None => server(cluster, &places.argocd).await?,
     };
-    let unusable = || Failure::new(Code::BadArgument, format!("`{server}` is not an address inside the cluster"));
-    let argocd = ArgoCd::proxied(cluster, &server, SecretString::from(String::new())).ok_or_else(unusable)?;
-    let token = match &wanted.token {
-        Some(token) => token.clone(),
-        None => argocd.mint(&password(cluster, &places.argocd).await?).await.map_err(|error| {
-            let mut failure = argocd::failure(&error);
-            failure.hint = Some(
-                "argocd-cm needs `accounts.forge: apiKey`, argocd-rbac-cm a policy that lets it get and sync applications".to_owned(),
-            );
-            failure
-        })?,
-    };
-    Ok((server, token))
-}
-
-/// What the Secret holds.
-fn data(server: &str, token: &SecretString, certificates: Option<&str>) -> Value {
-    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    let mut data = json!({"token": encoded(token.expose_secret()), "server": encoded(server)});
-    if let (Value::Object(fields), Some(certificates)) = (&mut data, certificates) {
-        fields.insert(argocd::CERTIFICATE.to_owned(), json!(encoded(certificates)));
+    if let Some(token) = &wanted.token {
+        // That it is one inside the cluster is found out now and not in the middle of a run.
+        ArgoCd::proxied(cluster, &server, token.clone()).ok_or_else(|| account::unusable(&server))?;
+        return Ok(Taken { server, token: token.clone(), minted: None });
     }
-    data
+    let (server, accepted) = match stored {
+        Some(stored) => asked(wanted, server, stored).await?,
+        None => (server, None),
+    };
+    if let (Some(stored), Some(name)) = (stored, &accepted) {
+        // One of somebody else was named once, and is not ours to replace.
+        if name != ACCOUNT || !stored.is_due(Timestamp::now()) {
+            return Ok(Taken { server, token: stored.token.clone(), minted: None });
+        }
+    }
+    let token = stored.map_or_else(|| SecretString::from(String::new()), |stored| stored.token.clone());
+    let argocd = ArgoCd::proxied(cluster, &server, token).ok_or_else(|| account::unusable(&server))?;
+    let minter = account::minter(cluster, &places.argocd, &argocd, accepted.is_some(), None).await?;
+    let (id, token) = minter.mint(wanted.lifetime).await?;
+    Ok(Taken { server, token, minted: Some((minter, id)) })
 }
 
-/// A Secret that says this already; what else it says is somebody else's.
-fn holds(stored: &Value, data: &Value) -> bool {
-    let found = |key: &str| stored.get("data").and_then(|data| data.get(key));
-    ["token", "server", argocd::CERTIFICATE].into_iter().all(|key| found(key) == data.get(key))
+/// Whose Argo CD says that the stored token is, at the stored address or, where that does not answer, at the one that is
+/// found now; nothing where it is not accepted.
+async fn asked(wanted: &Wanted<'_>, server: String, stored: &Stored) -> Result<(String, Option<String>), Failure> {
+    let who = async |server: &str| match ArgoCd::proxied(wanted.cluster, server, stored.token.clone()) {
+        Some(argocd) => argocd.who().await.ok(),
+        None => None,
+    };
+    if let Some(name) = who(&server).await {
+        return Ok((server, name));
+    }
+    if wanted.server.is_some() {
+        return Ok((server, None));
+    }
+    let found = self::server(wanted.cluster, &wanted.places.argocd).await?;
+    let name = who(&found).await.flatten();
+    Ok((found, name))
 }
 
 /// The certificate that Argo CD shows: that of `argocd-server-tls` where there is one, else the one that it made.
@@ -161,16 +217,6 @@ fn shown(secret: &Value) -> Option<String> {
     argocd::certificates(&format!("{issuer}{shown}"))
 }
 
-async fn password(cluster: &Cluster, argocd: &str) -> Result<SecretString, Failure> {
-    let path = path::object(&path::core(argocd, "secrets"), "argocd-initial-admin-secret");
-    let secret = cluster.get(&path).await?;
-    let text = secret.as_ref().and_then(|secret| secret_text(secret, "password"));
-    text.map(SecretString::from).ok_or_else(|| {
-        Failure::new(Code::NotBootstrapped, "there is no initial administrator's password to make a token with")
-            .hint("make one with `argocd account generate-token --account forge` and give it with --argocd-token-file")
-    })
-}
-
 /// The address of argocd-server, from its Service.
 async fn server(cluster: &Cluster, argocd: &str) -> Result<String, Failure> {
     let services = cluster.list(&path::core(argocd, "services"), "app.kubernetes.io/name=argocd-server").await?;
@@ -187,6 +233,9 @@ async fn server(cluster: &Cluster, argocd: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use serde_json::json;
+
     use super::*;
 
     fn certificate(name: &str) -> String {
@@ -214,19 +263,5 @@ mod tests {
         for nothing in [secret(&[]), secret(&[("tls.crt", "")]), secret(&[("ca.crt", &issuer)])] {
             assert_eq!(shown(&nothing), None);
         }
-    }
-
-    #[test]
-    fn a_secret_is_written_when_address_token_or_certificate_changed_and_only_then() {
-        let token = SecretString::from("t".to_owned());
-        let before = data("https://a.argocd.svc", &token, Some("c"));
-        let mut stored = json!({ "data": before });
-        stored["data"]["somebody"] = json!("else");
-        assert!(holds(&stored, &before));
-        assert!(!holds(&stored, &data("https://b.argocd.svc", &token, Some("c"))));
-        assert!(!holds(&stored, &data("https://a.argocd.svc", &token, Some("d"))));
-        assert!(!holds(&stored, &data("https://a.argocd.svc", &token, None)));
-        assert!(!holds(&stored, &data("https://a.argocd.svc", &SecretString::from("u".to_owned()), Some("c"))));
-        assert!(!holds(&json!({}), &before));
     }
 }

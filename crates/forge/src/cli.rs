@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, sandbox,
-    schema, serve, status, why,
+    adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, rotate,
+    sandbox, schema, serve, status, why,
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -48,6 +48,7 @@ enum Command {
     Plan(plan::Arguments),
     Preflight(preflight::Arguments),
     Bootstrap(bootstrap::Arguments),
+    Rotate(rotate::Arguments),
     Platform(platform::Arguments),
     Status(status::Arguments),
     Why(why::Arguments),
@@ -97,6 +98,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),
         Command::Preflight(arguments) => preflight::run(&cli.global, &arguments, &mut output),
         Command::Bootstrap(arguments) => bootstrap::run(&cli.global, &arguments, &mut output),
+        Command::Rotate(arguments) => rotate::run(&arguments, &mut output),
         Command::Platform(arguments) => platform::run(&cli.global, &arguments, &mut output),
         Command::Status(arguments) => status::run(&cli.global, &arguments, &mut output),
         Command::Why(arguments) => why::run(&cli.global, &arguments, &mut output),

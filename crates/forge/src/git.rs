@@ -1,11 +1,12 @@
 //! The `git` program, with a scrubbed environment: what it knows about a folder (no `git` means no answer), and for the
 //! commands that write, what it takes to commit and push. Never with force.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 pub(crate) use forge_core::url::without_credentials;
+use secrecy::SecretString;
 
 fn ask(folder: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
@@ -63,6 +64,46 @@ pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// What a credential helper needs to find what it keeps.
+const KEEPING: &[&str] = &["PATH", "HOME", "USER", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
+
+/// What the user's own `git` knows to say to a server, by `git credential fill`. Nobody is asked for anything.
+///
+/// # Errors
+/// Why it says nothing, as the end of a sentence.
+pub(crate) fn credential(
+    options: &[&str],
+    protocol: &str,
+    host: &str,
+    path: &str,
+) -> Result<(String, SecretString), String> {
+    let question = format!("protocol={protocol}\nhost={host}\npath={path}\n\n");
+    if [protocol, host, path].iter().any(|value| value.chars().any(char::is_control)) {
+        return Err("its address has characters that no address has".to_owned());
+    }
+    let mut command = Command::new("git");
+    command.args(options).args(["credential", "fill"]).env_clear();
+    command.envs(KEEPING.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
+    // Helpers that would open a window are told not to.
+    command.env("GIT_TERMINAL_PROMPT", "0").env("GCM_INTERACTIVE", "never").env("LC_ALL", "C");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let nobody = |error: std::io::Error| format!("`git` cannot be asked for them ({error})");
+    let mut child = command.spawn().map_err(nobody)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not listen has nothing to say.
+        let _ = stdin.write_all(question.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(nobody)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).filter(|value| !value.is_empty());
+    match (value("username="), value("password=")) {
+        (Some(username), Some(password)) if output.status.success() => {
+            Ok((username.to_owned(), SecretString::from(password.to_owned())))
+        }
+        _ => Err("`git credential fill` knows none".to_owned()),
+    }
 }
 
 /// The URL of `origin`, without credentials: what goes into desired state must hold no secret.

@@ -7,31 +7,21 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::failure::Failure;
 use forge_core::name::{clip, cut};
 use gix::ObjectId;
-use gix::credentials::helper::Action;
-use gix::credentials::protocol::Outcome;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::cluster::chain;
-use crate::git_reader::without_user;
+use crate::git_reader::{GitCredentials, fetch, opened, without_user};
 
 /// More files, and bytes, than any repository of desired state has.
 const MOST_FILES: usize = 1_000_000;
 const MOST_BYTES: u64 = 1 << 30;
 /// How much of an error is shown.
 const LONGEST_ERROR: usize = 1 << 10;
-
-/// Who reads a repository that is not for everybody.
-pub(crate) struct Credentials {
-    pub(crate) username: String,
-    pub(crate) password: SecretString,
-}
 
 /// Writes the files of a repository at a revision into `folder`, which must not be there yet; `clone` is for what has to be
 /// fetched for it.
@@ -41,7 +31,7 @@ pub(crate) struct Credentials {
 pub(crate) fn checkout(
     url: &str,
     revision: &str,
-    credentials: Option<&Credentials>,
+    credentials: &GitCredentials,
     clone: &Path,
     folder: &Path,
 ) -> Result<CommitId, Failure> {
@@ -49,10 +39,11 @@ pub(crate) fn checkout(
     let unread = |why: String| {
         let why = cut(&format!("failed to read `{shown}`: {why}"), LONGEST_ERROR).into_owned();
         Failure::new(Code::RepositoryUnread, why)
-            .hint("`git ls-remote` with the same address must work; credentials are files below /secrets/git")
+            .hint("`git ls-remote` with the same address must work; credentials are mounted at /secrets/git")
     };
     let refspecs = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
-    let repository = fetch(clone, url, &refspecs, credentials).map_err(unread)?;
+    fetch(clone, url, &refspecs, credentials).map_err(unread)?;
+    let repository = opened(clone).ok_or_else(|| unread("what was fetched cannot be opened".to_owned()))?;
     let commit = resolved(&repository, revision).map_err(unread)?.ok_or_else(|| {
         Failure::new(
             Code::NoSuchRevision,
@@ -62,60 +53,6 @@ pub(crate) fn checkout(
     })?;
     write(&repository, commit, folder).map_err(unread)?;
     commit.to_string().parse().map_err(|error| unread(format!("{error}")))
-}
-
-/// Brings what these refspecs name into the bare clone in a folder, which is made where there is none.
-fn fetch(
-    folder: &Path,
-    url: &str,
-    refspecs: &[&str],
-    credentials: Option<&Credentials>,
-) -> Result<gix::Repository, String> {
-    let opened = || gix::open_opts(folder, gix::open::Options::isolated());
-    let repository = match opened() {
-        Ok(repository) => repository,
-        Err(_) => {
-            fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-            gix::init_bare(folder).map_err(|error| chain(&error))?
-        }
-    };
-    let remote = repository.remote_at(url).map_err(|error| chain(&error))?;
-    let refspecs = refspecs.iter().copied();
-    let remote = remote.with_refspecs(refspecs, gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
-    let connection = remote.connect(gix::remote::Direction::Fetch).map_err(|error| chain(&error))?;
-    // Ours or nobody's: no helper program is looked for, and nobody is asked.
-    let connection = connection.with_credentials(move |action| Ok(identity(action, url, credentials)));
-    let fetch = connection
-        .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
-        .map_err(|error| chain(&error))?;
-    fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(|error| chain(&error))?;
-    // What was fetched is seen by whoever opens it afterwards.
-    opened().map_err(|error| chain(&error))
-}
-
-/// What the server that was named is told when it asks who we are. No other server is told, and nothing goes in clear text.
-fn identity(action: Action, url: &str, credentials: Option<&Credentials>) -> Option<Outcome> {
-    let Action::Get(context) = action else { return None };
-    let asking = context.url.as_ref().map(ToString::to_string)?;
-    if !same_server(url, &asking) {
-        return None;
-    }
-    let credentials = credentials?;
-    let identity = gix::sec::identity::Account {
-        username: credentials.username.clone(),
-        password: credentials.password.expose_secret().to_owned(),
-        oauth_refresh_token: None,
-    };
-    Some(Outcome { identity, next: context.into() })
-}
-
-/// Both are of one server, over TLS.
-fn same_server(wanted: &str, asking: &str) -> bool {
-    let server = |url: &str| {
-        let rest = url.strip_prefix("https://")?;
-        rest.split('/').next().map(|host| host.trim_end_matches(":443").to_ascii_lowercase())
-    };
-    server(wanted).is_some_and(|host| !host.is_empty() && server(asking) == Some(host))
 }
 
 /// The commit of a revision: a commit, a branch, or a tag, in this order.
@@ -244,7 +181,7 @@ mod tests {
         ];
         for (n, (revision, commit, text)) in cases.into_iter().enumerate() {
             let folder = temporary.path().join(format!("tree-{n}"));
-            let found = checkout(&url, revision, None, &temporary.path().join("clone"), &folder);
+            let found = checkout(&url, revision, &GitCredentials::Helper, &temporary.path().join("clone"), &folder);
             assert_eq!(found.unwrap().as_str(), commit, "{revision}");
             assert_eq!(fs::read_to_string(folder.join("forge.yaml")).unwrap(), text, "{revision}");
             assert_eq!(fs::read_to_string(folder.join("dev/apps/a.yaml")).unwrap(), "a");
@@ -254,29 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn credentials_go_to_the_server_that_was_named_and_only_over_tls() {
-        let credentials = Credentials { username: "me".to_owned(), password: SecretString::from("hunter2".to_owned()) };
-        let asked = |url: &str, by: &str| {
-            let told = identity(Action::get_for_url(by), url, Some(&credentials));
-            told.map(|told| told.identity.username)
-        };
-        let url = "https://git.example.com/p.git";
-        assert_eq!(asked(url, "https://git.example.com/p.git"), Some("me".to_owned()));
-        assert_eq!(asked(url, "https://GIT.example.com:443/other.git"), Some("me".to_owned()));
-        let evil = "https://git.example.com.evil.com/p.git";
-        for other in [evil, "http://git.example.com/p.git", "https://git.example.com:8443/p"] {
-            assert_eq!(asked(url, other), None, "{other}");
-        }
-        assert_eq!(asked("http://git.example.com/p.git", "http://git.example.com/p.git"), None);
-        assert!(identity(Action::get_for_url(url), url, None).is_none());
-    }
-
-    #[test]
     fn what_is_not_there_is_said_and_passwords_are_not() {
         let temporary = tempfile::tempdir().unwrap();
         let (url, _, _) = source(temporary.path());
         let try_ = |url: &str, revision: &str| {
-            checkout(url, revision, None, &temporary.path().join("clone"), &temporary.path().join("tree")).unwrap_err()
+            let (clone, tree) = (temporary.path().join("clone"), temporary.path().join("tree"));
+            checkout(url, revision, &GitCredentials::Helper, &clone, &tree).unwrap_err()
         };
         for absent in ["nothing", "0123456789abcdef0123456789abcdef01234567", "refs/tags/main"] {
             let failure = try_(&url, absent);
@@ -285,7 +205,7 @@ mod tests {
         let failure = checkout(
             "file:///nowhere/at/all",
             "main",
-            None,
+            &GitCredentials::Helper,
             &temporary.path().join("other"),
             &temporary.path().join("tree"),
         )

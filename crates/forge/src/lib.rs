@@ -1,14 +1,17 @@
 //! The product: commands and adapters around `forge-core`. `main` only calls [`cli::main`].
 
+mod account;
 mod argocd;
 mod bootstrap;
 pub mod cli;
 mod cluster;
 mod commands;
 mod executor;
+mod failpoint;
 mod git;
 mod git_checkout;
 mod git_reader;
+mod install;
 mod interrupt;
 mod lint_report;
 mod live;

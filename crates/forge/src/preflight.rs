@@ -91,7 +91,13 @@ pub(crate) async fn preflight(cluster: &Cluster, wanted: &Wanted, mut say: impl 
             (kubernetes, judged)
         }
     };
-    PreflightReport::new(&cluster.context, kubernetes, &wanted.purpose.image, judged, (started, Timestamp::now()))
+    PreflightReport::new(
+        &cluster.context,
+        kubernetes.as_deref(),
+        &wanted.purpose.image,
+        judged,
+        (started, Timestamp::now()),
+    )
 }
 
 /// Reads everything, and once more where something failed: an API server that has just started answers soon.

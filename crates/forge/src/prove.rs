@@ -498,7 +498,8 @@ impl<'p> Way<'p> {
             return Next::Wait(AGAIN);
         };
         let (Some(source), Some(revision)) = (application.sources.first(), application.revisions.first()) else {
-            self.look.keep_git(None, GitContent { contains_commit: false, folder: Folder::Unknown });
+            let content = GitContent { contains_commit: false, folder: Folder::Unknown, error: None };
+            self.look.keep_git(None, content);
             return Next::Again;
         };
         if self.look.git_is_recent(revision) {
@@ -508,10 +509,12 @@ impl<'p> Way<'p> {
             (self.prover.git.clone(), commit.clone(), revision.clone(), source.clone());
         let asked = revision.clone();
         let read = tokio::task::spawn_blocking(move || git.content(&source.url, &source.path, &commit, &asked)).await;
+        // Known to contain it or not: it could not be read, and why is all that is known.
+        let unread = |error| GitContent { contains_commit: true, folder: Folder::Unknown, error };
         let content = match read {
             Ok(Ok(content)) => content,
-            // Known to contain it or not: it could not be read, and that is all that is known.
-            _ => GitContent { contains_commit: true, folder: Folder::Unknown },
+            Ok(Err(error)) => unread(Some(error)),
+            Err(_) => unread(None),
         };
         self.look.keep_git(Some(revision), content);
         Next::Again

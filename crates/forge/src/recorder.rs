@@ -39,6 +39,8 @@ struct State {
     dirty: BTreeSet<NodeId>,
     urgent: bool,
     version: u64,
+    /// The newest change of each node; none for what was read.
+    versions: BTreeMap<NodeId, u64>,
     /// The newest change of each node that is stored.
     stored: BTreeMap<NodeId, u64>,
     failing_since: Option<Instant>,
@@ -78,6 +80,7 @@ impl Recorder {
             dirty: BTreeSet::new(),
             urgent: false,
             version: 0,
+            versions: BTreeMap::new(),
             stored: BTreeMap::new(),
             failing_since: None,
         };
@@ -126,23 +129,30 @@ impl Recorder {
         data.and_then(|data| data.get(CANCEL_KEY)).is_none() && header.is_some_and(|header| header.ended.is_none())
     }
 
-    /// Tells of changes of any node.
+    /// Tells when a node is proven, fails, or is open again. What else is put says nothing to others, who would
+    /// otherwise wake each other without end.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes what is known now; stored when there is time. What ended does not change any more.
+    /// Takes what is known now; stored when there is time. What ended does not change any more, and what is known already
+    /// is not stored again. Gives the newest change of the node.
     pub(crate) fn put(&self, entry: Entry) -> u64 {
         let mut state = self.lock();
-        if state.entries.get(&entry.node).is_some_and(Entry::is_final) {
-            return state.version;
+        let known = state.entries.get(&entry.node);
+        if known.is_some_and(|known| known.is_final() || *known == entry) {
+            return state.versions.get(&entry.node).copied().unwrap_or(0);
         }
+        let same = known.is_some_and(|_| !entry.is_final());
         state.version += 1;
         let version = state.version;
+        state.versions.insert(entry.node.clone(), version);
         state.dirty.insert(entry.node.clone());
         state.entries.insert(entry.node.clone(), entry);
         drop(state);
-        self.changed.send_replace(version);
+        if !same {
+            self.changed.send_replace(version);
+        }
         self.work.notify_one();
         version
     }
@@ -166,7 +176,7 @@ impl Recorder {
     pub(crate) async fn commit(&self, entry: Entry) {
         let node = entry.node.clone();
         let version = self.put(entry);
-        if self.target.is_none() {
+        if self.target.is_none() || version == 0 {
             return;
         }
         self.lock().urgent = true;
@@ -305,4 +315,42 @@ pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<
         (*key == entry_key(&entry.node) && known.contains(&entry.node)).then(|| (entry.node.clone(), entry))
     });
     entries.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> RunPlan {
+        serde_json::from_str(
+            r#"{"run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
+                "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
+                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
+                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"}}}]}"#,
+        )
+        .unwrap()
+    }
+
+    fn entry(decision: &str, since: &str) -> Entry {
+        let text = format!(r#"{{"node": "argocd/db", "since": "{since}", "decision": {decision}, "asked": []}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_node_is_woken_when_it_ends_and_by_nothing_else() {
+        const WAITS: &str = r#"{"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}"#;
+        const FAILED: &str =
+            r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
+        let recorder = Recorder::new(None, Arc::new(plan()), BTreeMap::new());
+        let mut changes = recorder.subscribe();
+        let first = recorder.put(entry(WAITS, "2026-11-16T12:00:00Z"));
+        assert!(changes.has_changed().unwrap());
+        changes.borrow_and_update();
+        assert_eq!(recorder.put(entry(WAITS, "2026-11-16T12:00:00Z")), first, "the same is not stored again");
+        assert!(recorder.put(entry(WAITS, "2026-11-16T12:00:01Z")) > first);
+        assert!(!changes.has_changed().unwrap(), "it wakes nobody while it waits");
+        recorder.put(entry(FAILED, "2026-11-16T12:00:02Z"));
+        assert!(changes.has_changed().unwrap());
+    }
 }

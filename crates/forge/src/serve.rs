@@ -10,12 +10,13 @@ use std::sync::Arc;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
+use forge_core::render::GIT_SECRET_PATH;
 use forge_core::run::{HEADER_KEY, Header, RunPlan, plan_name, read_plan, record_name};
 use serde_json::Value;
 
 use crate::argocd::{ArgoCd, Feed};
 use crate::cluster::{Cluster, path};
-use crate::git_reader::GitReader;
+use crate::git_reader::{GitCredentials, GitReader};
 use crate::metrics::Metrics;
 use crate::prove::Prover;
 use crate::recorder::Recorder;
@@ -81,7 +82,8 @@ impl Open {
             return Err(Failure::new(Code::RunBroken, format!("run `{run}` has no header yet")));
         };
         let recorder = Recorder::open(cluster, namespace, plan.clone()).await?;
-        let git = GitReader::temporary()
+        let credentials = GitCredentials::Mounted(GIT_SECRET_PATH.into());
+        let git = GitReader::temporary(credentials)
             .map_err(|error| Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}")))?;
         let git = Arc::new(git);
         let prover = Prover::new(&plan, header.deadline, feed, recorder.clone(), git, metrics);

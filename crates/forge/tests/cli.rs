@@ -80,8 +80,21 @@ fn who_owns_an_argo_cd_is_told_last_what_to_merge_into_it() {
     assert!(last.starts_with("# Health checks for Argo CD, to be merged into the data of its ConfigMap argocd-cm"));
     assert!(last.contains("\n  name: argocd-cm\n  namespace: argo-cd\ndata:\n"), "{last}");
     assert!(last.contains("\n  resource.customizations.health.apps_StatefulSet: |\n"), "{last}");
+    for name in ["argocd-cm", "argocd-rbac-cm", "argocd-cmd-params-cm", "workflow-controller"] {
+        assert!(existing.contains(&format!("\n  name: {name}\n")), "{name}");
+    }
     // Where Forge installs Argo CD they come with the chart.
-    assert!(!print("install").contains("resource.customizations"));
+    let install = print("install");
+    assert!(install.contains("\n# Values of chart argo-cd 9.2.0, installed as Helm release argo-cd in namespace argo-cd."));
+    assert!(install.contains("\n    resource.customizations.health.apps_StatefulSet: |\n"), "{install}");
+    assert!(!install.contains("name: argocd-cm\n"), "{install}");
+    fs::create_dir_all(home.path().join("argo/values")).unwrap();
+    fs::write(home.path().join("argo/values/argo-cd.yaml"), "dex: {enabled: true}\n").unwrap();
+    assert!(print("install").contains("\ndex:\n  enabled: true\n"));
+    fs::write(home.path().join("argo/values/argo-cd.yaml"), "[dex]\n").unwrap();
+    let (code, _, stderr) = forge(home.path(), &["bootstrap", "--print", "--image", "example.com/forge"]);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("FORGE-F003 values of a chart must be a mapping, not a list"), "{stderr}");
 }
 
 /// Runs the commands of a transcript and writes down what they do.

@@ -372,7 +372,7 @@ fn ways() -> Vec<Way> {
         Way {
             name: "no policies",
             plant: |w| {
-                drop(w.answers.insert("/apis/admissionregistration.k8s.io/v1".to_owned(), json!({"resources": []})))
+                drop(w.answers.insert("/apis/admissionregistration.k8s.io/v1".to_owned(), json!({"resources": []})));
             },
             check: "policies",
             fix: "1.30",
@@ -452,7 +452,7 @@ fn ways() -> Vec<Way> {
         Way {
             name: "pod security",
             plant: |w| {
-                w.pod = Pod::Refused("pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": runAsUser")
+                w.pod = Pod::Refused("pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": runAsUser");
             },
             check: "pod",
             fix: "pod-security.kubernetes.io/enforce",

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use base64::Engine as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -262,6 +263,46 @@ fn status_as_json_and_as_a_page_says_the_same() {
     let (_, page, _) = forge(cluster(), true, &["status", "--output", "html"]);
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("class=\"node critical failed\" id=\"argocd/db\""));
     assert!(page.contains("&lt;b&gt;") && !page.contains("<b>") && !page.contains("<script"));
+}
+
+const SECRET: &str = "/api/v1/namespaces/argo/secrets/forge-argocd";
+
+/// The Secret of the Argo CD account, whose token ends so many seconds from now.
+fn secret(ends: i64) -> Value {
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    json!({"data": {
+        "token": encoded("t0p-s3cret"), "server": encoded("http://argocd-server.argocd.svc"),
+        "token-id": encoded("forge-1"), "expires": encoded(&ago(-ends)),
+    }})
+}
+
+#[test]
+fn the_end_of_the_token_is_told_in_its_last_week_and_the_token_never() {
+    let status = |ends: i64, format: &str| {
+        let mut answers = well("platform", &ALL);
+        answers.insert(SECRET.to_owned(), secret(ends));
+        forge(answers, true, &["status", "--output", format])
+    };
+    let (code, out, err) = status(20 * 86_400, "text");
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(!out.contains("  token  "), "{out}");
+    let (code, out, _) = status(3 * 86_400 + 60, "text");
+    assert!(out.contains("  token      ends in 3d; `forge rotate` replaces it\n"), "{out}");
+    // The platform is as it is.
+    assert_eq!(code, 0, "{out}");
+    let (_, out, _) = status(-7_200, "text");
+    assert!(out.contains("  token      ended 2h ago: no run reaches Argo CD; `forge bootstrap` makes"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    let (_, out, _) = status(-7_200, "json");
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["token"]["id"], "forge-1");
+    assert!(said["token"]["warning"].as_str().unwrap().starts_with("ended 2h ago"), "{said:#}");
+    assert!(!out.contains("t0p") && !out.contains("dDBwLXMzY3JldA"), "{out}");
+    // Who may not read Secrets sees everything else.
+    let mut answers = well("platform", &ALL);
+    answers.insert(SECRET.to_owned(), Value::Null);
+    let (code, out, _) = forge(answers, true, &["status"]);
+    assert!(code == 0 && !out.contains("ecret"), "{out}");
 }
 
 #[test]

@@ -198,7 +198,10 @@ pub enum Why {
     /// Argo CD never saw the commit.
     CommitMissing { commit: CommitId },
     /// The repository could not be read.
-    RepositoryUnread,
+    RepositoryUnread {
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
     /// The node's folder was changed after the run's commit.
     FolderMoved,
     /// Another revision than the one resolved at the start.
@@ -243,7 +246,7 @@ impl Why {
             | Self::RevisionMoved { .. }
             | Self::NotInSync { .. }
             | Self::WrongImage { .. } => Class::Conflict,
-            Self::SyncFailed { .. } | Self::RepositoryUnread => Class::Transient,
+            Self::SyncFailed { .. } | Self::RepositoryUnread { .. } => Class::Transient,
             Self::Comparison { .. } | Self::Empty | Self::RuleBroken { .. } => Class::User,
             Self::Unhealthy { .. } | Self::Flapping { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => {
                 Class::Unhealthy
@@ -278,7 +281,9 @@ impl fmt::Display for Why {
             Self::Comparison { message } => with(f, format_args!("Argo CD cannot compare"), message),
             Self::Empty => f.write_str("the Application manages no resources"),
             Self::CommitMissing { commit } => write!(f, "Argo CD did not see commit {commit}"),
-            Self::RepositoryUnread => f.write_str("the repository could not be read for this revision"),
+            Self::RepositoryUnread { message } => {
+                with(f, format_args!("the repository could not be read for this revision"), message)
+            }
             Self::FolderMoved => f.write_str("the node's folder was changed after the commit of this run"),
             Self::RevisionMoved { wanted, found } => {
                 write!(f, "the revision moved from `{}` to `{}`", clip(&wanted.join(", ")), clip(&found.join(", ")))

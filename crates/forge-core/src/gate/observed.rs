@@ -209,6 +209,9 @@ pub struct GitContent {
     pub contains_commit: bool,
     /// The node's folder, compared with the run's commit.
     pub folder: Folder,
+    /// Why the repository could not be read, where it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A folder at two commits.

@@ -110,7 +110,10 @@ pub(super) fn source(wanted: &Wanted, state: &ApplicationState) -> Result<(), Bo
             Err(time(WaitingFor::Commit { commit: commit.clone() }, Why::CommitMissing { commit }))
         }
         Folder::Changed => Err(never(Why::FolderMoved)),
-        Folder::Unknown => Err(time(WaitingFor::Repository { read: true }, Why::RepositoryUnread)),
+        Folder::Unknown => {
+            let message = git.error.clone().unwrap_or_default();
+            Err(time(WaitingFor::Repository { read: true }, Why::RepositoryUnread { message }))
+        }
         Folder::Same => Ok(()),
     }
 }

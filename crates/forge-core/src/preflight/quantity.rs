@@ -57,7 +57,7 @@ pub(super) fn bytes(thousandths: u128) -> String {
 
 /// Thousandths of a processor as people write them.
 pub(super) fn processors(thousandths: u128) -> String {
-    if thousandths % 1000 == 0 { (thousandths / 1000).to_string() } else { format!("{thousandths}m") }
+    if thousandths.is_multiple_of(1000) { (thousandths / 1000).to_string() } else { format!("{thousandths}m") }
 }
 
 #[cfg(test)]

@@ -241,7 +241,7 @@ impl PreflightReport {
     /// The report of these checks.
     pub fn new(
         context: &str,
-        kubernetes: Option<String>,
+        kubernetes: Option<&str>,
         image: &str,
         mut judged: Vec<Judged>,
         (started, ended): (Timestamp, Timestamp),
@@ -271,7 +271,7 @@ impl PreflightReport {
         };
         let mut report = Self {
             context: shown(context),
-            kubernetes: kubernetes.as_deref().map(shown),
+            kubernetes: kubernetes.map(shown),
             image: shown(image),
             verdict: verdict.to_owned(),
             summary: String::new(),
@@ -407,7 +407,7 @@ mod tests {
 
     fn report(judged: Vec<Judged>) -> PreflightReport {
         let at = |seconds: i64| Timestamp::from_second(1_794_823_200 + seconds).unwrap();
-        PreflightReport::new("kind\u{7}", Some("v1.36.3".to_owned()), "forge@sha256:0", judged, (at(0), at(9)))
+        PreflightReport::new("kind\u{7}", Some("v1.36.3"), "forge@sha256:0", judged, (at(0), at(9)))
     }
 
     #[test]

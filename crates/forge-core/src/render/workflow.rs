@@ -55,6 +55,10 @@ pub const EXECUTOR_ACCOUNT: &str = "forge-executor";
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.
 pub const ARGOCD_SECRET_PATH: &str = "/secrets/argocd";
+/// The Secret that holds credentials of the GitOps repository, where that is not public. Somebody else makes it.
+pub const GIT_SECRET: &str = "forge-git";
+/// Where that Secret is mounted.
+pub const GIT_SECRET_PATH: &str = "/secrets/git";
 /// The agent's tick unless bootstrap was told another one. Chosen by measurement (docs/adr/0012).
 pub const AGENT_TICK: u32 = 50;
 /// Ticks that make sense: below, the agent does nothing else; above are Argo Workflows' own ten seconds.
@@ -213,15 +217,18 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) 
 }
 
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
-/// which would be most of a run), and the token of the Argo CD account.
+/// which would be most of a run), and what only volumes carry: the token of the Argo CD account and credentials for Git. No
+/// `subPath`: only a whole volume follows a Secret that changes.
 fn pod_patch(run: &RunPlan, places: &Places) -> Value {
     // A place for clones of repositories: the root of the container cannot be written.
     let mounts = json!([
         {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
+        {"name": GIT_SECRET, "mountPath": GIT_SECRET_PATH, "readOnly": true},
         {"name": "forge-clones", "mountPath": "/tmp"},
     ]);
     let volumes = json!([
         {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+        {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
         {"name": "forge-clones", "emptyDir": {}},
     ]);
     let containers = match run.runner {

@@ -2,6 +2,8 @@
 
 use crate::format::Installation;
 use crate::health;
+use crate::install;
+use crate::preflight::Component;
 
 /// Where the environments are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub enum Role<'p> {
     Cluster(&'p str),
     /// `health/<name>.lua`: a health check for Argo CD. The name is not checked yet, and may lead into folders.
     HealthCheck(&'p str),
+    /// `argo/values/<chart>.yaml`: values of a chart that Forge installs.
+    Values(Component),
     /// A template of a Helm chart: text, not YAML.
     Template,
     /// Any other YAML or JSON.
@@ -119,6 +123,9 @@ impl Layout {
         if let Some(name) = health_check(path) {
             return Role::HealthCheck(name);
         }
+        if let Some(component) = install::values_file(path) {
+            return Role::Values(component);
+        }
         let in_templates = path.split('/').rev().skip(1).any(|part| part == "templates");
         if in_templates || path.ends_with(".tpl") {
             Role::Template
@@ -173,6 +180,9 @@ mod tests {
             ("health/README.md", Role::Text),
             ("healthy/a.lua", Role::Text),
             ("dev/health/a.lua", Role::Text),
+            ("argo/values/argo-cd.yaml", Role::Values(Component::Cd)),
+            ("argo/values/production.yaml", Role::Foreign),
+            ("dev/argo/values/argo-cd.yaml", Role::Foreign),
         ] {
             assert_eq!(layout.role(path), role, "{path}");
         }

@@ -7,6 +7,8 @@
 
 use super::{With, quote};
 use crate::format::{Environment, Installation, Sync};
+use crate::install;
+use crate::preflight::Component;
 
 const PROTECTED: &str = "argocd.argoproj.io/sync-options: Delete=false,Prune=false";
 const RETRY: &str = "retry: {limit: 5, backoff: {duration: 5s, factor: 2, maxDuration: 3m}}";
@@ -91,9 +93,9 @@ spec:
         let chart = Chart {
             name: "argocd",
             why: "Argo CD manages itself: this adopts the release that Helm installed",
-            repo: "https://argoproj.github.io/argo-helm",
-            chart: "argo-cd",
-            version: "9.2.0",
+            repo: install::REPOSITORY,
+            chart: install::chart(Component::Cd).name,
+            version: install::chart(Component::Cd).version,
             namespace: argo.as_str(),
         };
         text.push_str(&chart.application(argo.as_str()));
@@ -125,6 +127,7 @@ fn environment_globs(installation: &Installation) -> Vec<String> {
 }
 
 fn components_project(argo: &str) -> String {
+    let charts = install::REPOSITORY;
     format!(
         "---
 apiVersion: argoproj.io/v1alpha1
@@ -136,7 +139,7 @@ metadata:
     {PROTECTED}
 spec:
   description: What the platform itself runs on
-  sourceRepos: [\"https://argoproj.github.io/argo-helm\", \"https://charts.crossplane.io/stable\"]
+  sourceRepos: [\"{charts}\", \"https://charts.crossplane.io/stable\"]
   destinations:
     - {{name: in-cluster, namespace: {argo}}}
     - {{name: in-cluster, namespace: crossplane-system}}

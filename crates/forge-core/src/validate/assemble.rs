@@ -10,9 +10,13 @@ use crate::finding::{Finding, Note, Place};
 use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync};
 use crate::graph::{Graph, SYSTEM_STACK};
 use crate::health;
+use crate::install;
 use crate::lookup::Lookup;
 use crate::name::{MAX_ENVIRONMENT, MAX_NAME, ProjectId, ProjectName, RepoName};
-use crate::repository::{EnvironmentFiles, GRAPH_FILE, HealthFiles, INSTALLATION_FILE, ROOT_APP_FILE, Repository};
+use crate::preflight::{Component, Intent, Intents, Purpose};
+use crate::repository::{
+    EnvironmentFiles, GRAPH_FILE, HealthFiles, INSTALLATION_FILE, ROOT_APP_FILE, Repository, ValueFiles, is_manifest,
+};
 use crate::scaffold::PLACEHOLDER;
 use crate::yaml::Position;
 
@@ -39,6 +43,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let mut graph_file = false;
     let mut environments: BTreeMap<usize, Collected> = BTreeMap::new();
     let mut checks = HealthFiles::default();
+    let (mut values, mut unknown_values) = (ValueFiles::default(), Vec::new());
     for file in inspected {
         findings.extend(file.findings);
         if !file.suppressions.is_empty() {
@@ -49,6 +54,10 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             Facts::None | Facts::Installation => {
                 if let Some((folder, "app.yaml")) = file.path.split_once('/') {
                     stray.insert(folder.to_owned());
+                }
+                let below = file.path.strip_prefix(install::VALUES_FOLDER).is_some_and(|rest| rest.starts_with('/'));
+                if below && is_manifest(&file.path) {
+                    unknown_values.push(file.path);
                 }
             }
             Facts::Graph(found) => graph = Some(found),
@@ -72,10 +81,18 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
             Facts::HealthCheck(None) => {
                 checks.unusable.insert(file.path);
             }
+            Facts::Values(component, Some(found)) => {
+                values.values.insert(component, found);
+            }
+            Facts::Values(_, None) => {
+                values.unusable.insert(file.path);
+            }
         }
     }
     findings.extend(too_many_checks(&checks));
-    let notes = notes_on_checks(&checks);
+    let mut notes = notes_on_checks(&checks);
+    notes.extend(notes_on_values(context, &values, &unknown_values));
+    notes.sort();
     let mut repository = None;
     // An installation with a field that nobody knows is not the one that was meant: good for checks, not for plans.
     let unsound = findings.iter().any(|f: &Finding| f.place.path == INSTALLATION_FILE && !f.code.allowable());
@@ -115,6 +132,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 environments: all,
                 crossplane: root.unwrap_or(false),
                 health: checks,
+                values,
             };
             findings.extend(graphs(&candidate));
             repository = (!unsound).then_some(candidate);
@@ -152,6 +170,26 @@ fn notes_on_checks(checks: &HealthFiles) -> Vec<Note> {
                 "uses `{library}`, which Argo CD does not load: the check fails unless resource.customizations.useOpenLibs.{name} is set"
             ));
         }
+    }
+    notes
+}
+
+/// What is not wrong with values of charts and has no effect.
+fn notes_on_values(context: &Context, values: &ValueFiles, unknown: &[String]) -> Vec<Note> {
+    let Some(installation) = &context.installation else { return Vec::new() };
+    let note = |path: &str, message: String| Note { place: Place::whole(path), message };
+    let purpose = Purpose { intents: Intents::of(&installation.argo), ..Purpose::default() };
+    let mut notes = Vec::new();
+    for component in values.values.keys() {
+        if purpose.intent(*component) != Intent::Install {
+            let field = component.field();
+            let message = format!("has no effect: forge.yaml does not say `argo: {{{field}: install}}`");
+            notes.push(note(&install::values_path(*component), message));
+        }
+    }
+    for path in unknown {
+        let names: Vec<String> = Component::ALL.into_iter().map(install::values_path).collect();
+        notes.push(note(path, format!("has no effect: values of charts are read from {}", names.join(", "))));
     }
     notes
 }

@@ -75,8 +75,8 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
         Why::CommitMissing { .. } => {
             format!("see whether the commit was pushed to the branch that Argo CD reads: {}, {again}", spot.app_get())
         }
-        Why::RepositoryUnread => {
-            format!("see whether the run may read the repository (credentials, network), {again}")
+        Why::RepositoryUnread { .. } => {
+            format!("see whether the run may read the repository (Secret `forge-git`, network), {again}")
         }
         Why::FolderMoved => {
             "deploy again: its folder has changed since this run began, and only a new run proves what is there now"
@@ -150,7 +150,7 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         WaitingFor::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}", spot.app_get()),
         WaitingFor::Commit { .. } => "see whether the commit was pushed to the branch that Argo CD reads".to_owned(),
         WaitingFor::Repository { .. } => {
-            "nothing yet; if it lasts, see whether the run may read the repository (credentials, network)".to_owned()
+            "nothing yet; if it lasts, see whether the run may read the repository (Secret `forge-git`, network)".to_owned()
         }
         WaitingFor::InSync { .. } => {
             format!("see what differs and who writes it: `argocd app diff {}`", spot.application)

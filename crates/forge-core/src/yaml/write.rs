@@ -7,11 +7,18 @@ use serde_json::Value;
 /// One document, ending with a line break.
 pub fn write(value: &Value) -> String {
     let mut text = String::new();
-    node(value, 0, &mut text);
+    node(value, 0, false, &mut text);
     text
 }
 
-fn node(value: &Value, indent: usize, out: &mut String) {
+/// The same for people: texts of several lines are blocks.
+pub fn write_blocks(value: &Value) -> String {
+    let mut text = String::new();
+    node(value, 0, true, &mut text);
+    text
+}
+
+fn node(value: &Value, indent: usize, blocks: bool, out: &mut String) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (i, (key, value)) in fields.iter().enumerate() {
@@ -20,7 +27,7 @@ fn node(value: &Value, indent: usize, out: &mut String) {
                 }
                 out.push_str(&scalar_text(key));
                 out.push(':');
-                nested(value, indent, out);
+                nested(value, indent, blocks, out);
             }
         }
         Value::Array(items) if !items.is_empty() => {
@@ -29,7 +36,7 @@ fn node(value: &Value, indent: usize, out: &mut String) {
                     out.push_str(&" ".repeat(indent));
                 }
                 out.push_str("- ");
-                node(item, indent + 2, out);
+                node(item, indent + 2, blocks, out);
             }
         }
         other => {
@@ -39,15 +46,26 @@ fn node(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-fn nested(value: &Value, indent: usize, out: &mut String) {
+fn nested(value: &Value, indent: usize, blocks: bool, out: &mut String) {
     match value {
+        Value::String(text) if blocks && is_block(text) => {
+            // How far a block is indented is read off its first line, unless it is said.
+            out.push_str(if text.starts_with([' ', '\t', '\n']) { " |2\n" } else { " |\n" });
+            for line in text.lines() {
+                if !line.is_empty() {
+                    out.push_str(&" ".repeat(indent + 2));
+                    out.push_str(line);
+                }
+                out.push('\n');
+            }
+        }
         Value::Object(fields) if !fields.is_empty() => {
             let _ = write!(out, "\n{}", " ".repeat(indent + 2));
-            node(value, indent + 2, out);
+            node(value, indent + 2, blocks, out);
         }
         Value::Array(items) if !items.is_empty() => {
             let _ = write!(out, "\n{}", " ".repeat(indent + 2));
-            node(value, indent + 2, out);
+            node(value, indent + 2, blocks, out);
         }
         other => {
             out.push(' ');
@@ -55,6 +73,14 @@ fn nested(value: &Value, indent: usize, out: &mut String) {
             out.push('\n');
         }
     }
+}
+
+/// True for a text that a literal block holds as it is: whole lines, the last one not empty, nothing that cannot be seen.
+fn is_block(text: &str) -> bool {
+    let special = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    let seen = |c: char| matches!(c, '\n' | '\t') || !special(c);
+    let lines = text.ends_with('\n') && !text.ends_with("\n\n") && text.lines().count() > 1;
+    lines && text.chars().all(seen)
 }
 
 fn scalar(value: &Value) -> String {
@@ -95,5 +121,20 @@ mod tests {
         let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
         assert!(stream.problems.is_empty(), "{text}\n{:?}", stream.problems);
         assert_eq!(stream.documents[0].to_json(), value, "{text}");
+    }
+
+    #[test]
+    fn blocks_read_back_the_same_and_are_used_only_where_they_do() {
+        let value = serde_json::json!({
+            "a": {"block": "one\n\n  two\n", "indented": "  one\ntwo\n", "empty first": "\none\n"},
+            "not": ["one\ntwo\n"],
+            "open": "one\ntwo", "many": "one\ntwo\n\n", "single": "one\n", "bell": "one\n\u{7}\n",
+        });
+        let text = write_blocks(&value);
+        let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
+        assert!(stream.problems.is_empty(), "{text}\n{:?}", stream.problems);
+        assert_eq!(stream.documents[0].to_json(), value, "{text}");
+        assert!(text.contains("  block: |\n    one\n\n      two\n"), "{text}");
+        assert_eq!(text.matches('|').count(), 3, "{text}");
     }
 }

@@ -169,3 +169,122 @@ impl Feed {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use axum::http::{HeaderMap, StatusCode};
+    use axum::response::{IntoResponse as _, Response};
+    use axum::routing::get;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The token that is accepted, and the version of the one Application.
+    type Accepted = watch::Sender<(&'static str, u64)>;
+
+    fn application(version: u64) -> Value {
+        json!({"metadata": {"namespace": "argocd", "name": "a", "resourceVersion": version.to_string()}})
+    }
+
+    /// Argo CD that accepts one token at a time, and ends its streams when that changes; counts streams and refusals.
+    async fn serve(accepted: Arc<Accepted>) -> (String, Arc<[AtomicUsize; 2]>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+        let known = {
+            let (accepted, counts) = (accepted.clone(), counts.clone());
+            move |headers: &HeaderMap| {
+                let (token, version) = *accepted.borrow();
+                let cookie = headers.get("cookie").and_then(|cookie| cookie.to_str().ok()).unwrap_or_default();
+                if cookie == format!("argocd.token={token}") {
+                    return Ok(version);
+                }
+                counts[1].fetch_add(1, Ordering::Relaxed);
+                let refusal = json!({"error": "invalid session", "code": 16, "message": "invalid session"});
+                Err((StatusCode::UNAUTHORIZED, axum::Json(refusal)).into_response())
+            }
+        };
+        let list = {
+            let known = known.clone();
+            move |headers: HeaderMap| async move {
+                match known(&headers) {
+                    Ok(version) => axum::Json(json!({"metadata": {}, "items": [application(version)]})).into_response(),
+                    Err(refusal) => refusal,
+                }
+            }
+        };
+        let one = {
+            let known = known.clone();
+            move |headers: HeaderMap| async move {
+                match known(&headers) {
+                    Ok(version) => axum::Json(application(version)).into_response(),
+                    Err(refusal) => refusal,
+                }
+            }
+        };
+        let streams = counts.clone();
+        let stream = move |headers: HeaderMap| async move {
+            if let Err(refusal) = known(&headers) {
+                return refusal;
+            }
+            streams[0].fetch_add(1, Ordering::Relaxed);
+            let mut changes = accepted.subscribe();
+            let changed = async move {
+                let _ = changes.changed().await;
+            };
+            let lines = futures::stream::once(async { Ok::<_, std::io::Error>("{}\n") });
+            let lines = lines.chain(futures::stream::pending()).take_until(Box::pin(changed));
+            Response::new(Body::from_stream(lines))
+        };
+        let router = axum::Router::new()
+            .route("/api/v1/applications", get(list))
+            .route("/api/v1/applications/{name}", get(one))
+            .route("/api/v1/stream/applications", get(stream));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (address, counts)
+    }
+
+    /// A mounted Secret as a kubelet changes it: a folder of its own for each content, and one link that is replaced.
+    fn mount(folder: &Path, token: &str) {
+        std::fs::create_dir(folder.join(token)).unwrap();
+        std::fs::write(folder.join(token).join("token"), token).unwrap();
+        std::os::unix::fs::symlink(token, folder.join("..data_tmp")).unwrap();
+        std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn requests_and_the_stream_go_on_when_the_mounted_token_was_replaced() {
+        let accepted: Arc<Accepted> = Arc::new(watch::Sender::new(("old", 1)));
+        let (address, counts) = serve(accepted.clone()).await;
+        let folder = tempfile::tempdir().unwrap();
+        mount(folder.path(), "old");
+        std::os::unix::fs::symlink("..data/token", folder.path().join("token")).unwrap();
+        let argocd = ArgoCd::mounted(&address, &folder.path().join("token")).unwrap();
+        let feed = Feed::start(argocd);
+        let id: ApplicationId = "argocd/a".parse().unwrap();
+        let mut states = feed.subscribe(&id);
+        let mut at = async |version: u64| {
+            let shown = |known: &Known| matches!(known, Known::Seen(seen) if seen.version == version);
+            tokio::time::timeout(Duration::from_secs(20), states.wait_for(shown)).await.unwrap().unwrap();
+        };
+        at(1).await;
+        assert_eq!(counts[0].load(Ordering::Relaxed), 1);
+        // The old one is refused from now on, its stream has ended, and the new one is where the old one was.
+        mount(folder.path(), "new");
+        accepted.send_replace(("new", 2));
+        at(2).await;
+        assert!(feed.argocd().get(&id).await.unwrap().is_some());
+        assert!(counts[0].load(Ordering::Relaxed) >= 2 && counts[1].load(Ordering::Relaxed) >= 1);
+        // Nothing was to be had: a refusal stays one, and is not taken for an Application that is gone.
+        accepted.send_replace(("another", 3));
+        let refused = feed.argocd().get(&id).await.unwrap_err();
+        assert!(matches!(refused, ClusterError::Refused { code: 401, .. }), "{refused}");
+        mount(folder.path(), "another");
+        at(3).await;
+    }
+}

@@ -4,37 +4,47 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forge_core::code::Code;
+use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::ArgoInstall;
+use forge_core::health::HealthChecks;
+use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
+use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
-use forge_core::yaml;
-use secrecy::SecretString;
+use forge_core::{token, yaml};
 
-use super::selection;
+use super::selection::{self, Usable};
+use crate::account;
 use crate::bootstrap::{Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::output::{Output, Paint};
 use crate::preflight;
+use crate::run::prepare;
 use crate::runtime::block_on;
 
-/// Prepare a cluster that runs Argo CD and Argo Workflows for runs
+/// Install Argo where forge.yaml says so, and prepare the cluster for runs
 ///
-/// Makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
+/// Argo CD, Argo Workflows and Argo Events are installed by helm at fixed versions, one after the other, each through
+/// pre-check, apply, test, validate, rollback and result; what is `existing` is never changed. What fails is taken back, and
+/// what a bootstrap that was killed left is repaired by the next one.
+///
+/// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, and the token of the Argo CD
-/// account `forge`. Applied on the server's side: a second time changes nothing. Whether the cluster is ready is checked first,
-/// as by `forge preflight`; where something must be put right, nothing is written and the exit code is 3.
+/// account `forge`. A second time changes nothing, except that a token of which less than a third of its life is left is
+/// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
+/// is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only these environments; all of forge.yaml if absent
     #[arg(long, short, env = "FORGE_ENVIRONMENT", value_delimiter = ',')]
     environment: Vec<String>,
-    /// The image of forge, by digest, that the cluster can pull
-    #[arg(long, env = "FORGE_IMAGE")]
-    image: String,
+    /// The image of forge, by digest, that the cluster can pull; with --check, that of the last bootstrap if absent
+    #[arg(long, env = "FORGE_IMAGE", required_unless_present = "check")]
+    image: Option<String>,
     /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
     /// the API server
     #[arg(long, value_name = "MILLISECONDS", default_value_t = render::AGENT_TICK, value_parser = ticks())]
@@ -42,10 +52,27 @@ pub(crate) struct Arguments {
     /// The address of Argo CD inside the cluster; found by its labels if absent
     #[arg(long, value_name = "URL")]
     argocd_server: Option<String>,
-    /// A file with a token of the Argo CD account `forge`; made with the initial administrator's password if absent
+    /// A file with a token of the Argo CD account `forge`; made by the account itself while it has one, else with the initial
+    /// administrator's password, if absent
     #[arg(long, value_name = "FILE")]
     argocd_token_file: Option<PathBuf>,
-    /// Print the objects instead, as YAML; asks nothing of any cluster
+    /// How long a token is good for that is made
+    #[arg(long, value_name = "DURATION", default_value_t = token::LIFETIME)]
+    token_lifetime: Duration,
+    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository
+    #[arg(long, value_name = "PLACE", default_value = REPOSITORY, env = "FORGE_CHARTS")]
+    charts: String,
+    /// The helm program, 3.14 or newer; that of PATH if absent
+    #[arg(long, value_name = "PROGRAM", env = "FORGE_HELM")]
+    helm: Option<PathBuf>,
+    /// How long each part of Argo may take to come up, and as long again to go back where it does not
+    #[arg(long, value_name = "DURATION", default_value_t = TIMEOUT)]
+    timeout: Duration,
+    /// Say what is missing or different, and write nothing: exit 0 where nothing is, else 1
+    #[arg(long, conflicts_with = "print")]
+    check: bool,
+    /// Print the objects and the values of charts instead, as YAML, and for what is `existing` what its owner should merge;
+    /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
     #[command(flatten)]
@@ -79,41 +106,55 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let places = Places {
         workflows: arguments.cluster.workflows_namespace.clone(),
         argocd: repository.installation.argo.namespace.to_string(),
-        image: arguments.image.clone(),
+        image: arguments.image.clone().unwrap_or_default(),
         agent_tick: arguments.agent_tick,
     };
+    let installation = Some(&repository.installation);
+    let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     if arguments.print {
-        let mut objects: Vec<String> =
-            render::bootstrap(&places, &environments).iter().map(|placed| yaml::write(&placed.object)).collect();
-        // An Argo CD that is somebody else's is not changed; its owner is told what to merge, and why.
-        if repository.installation.argo.cd == ArgoInstall::Existing {
-            objects.push(usable.health_checks()?.fragment(&places.argocd));
-        }
-        output.data(&objects.join("---\n"))?;
+        output.data(&printed(&usable, &purpose, &places)?)?;
         return Ok(Exit::Done);
     }
-    let token = match &arguments.argocd_token_file {
-        None => None,
-        Some(file) => Some(SecretString::from(
-            std::fs::read_to_string(file)
-                .map_err(|error| {
-                    Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display()))
-                })?
-                .trim()
-                .to_owned(),
-        )),
+    if arguments.timeout == Duration::ZERO {
+        return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
+            .hint(format!("leave it out for {TIMEOUT}")));
+    }
+    let charts = Charts::parse(&arguments.charts)?;
+    if arguments.check {
+        let health = usable.health_checks()?;
+        let installing = install::installing(&purpose, &health, usable.values()?, &charts)?;
+        return block_on(checked(arguments, &purpose, places, &health, &installing, output))?;
+    }
+    let installing = if installs(&purpose) {
+        install::installing(&purpose, &usable.health_checks()?, usable.values()?, &charts)?
+    } else {
+        Vec::new()
     };
+    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
+    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
-        let installation = Some(&repository.installation);
-        let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
+        let workflows = places.workflows.clone();
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
-        let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token };
         // The checks listen to interrupts, and who has once listened has to go on.
         let mut interrupts = Interrupts::listen();
+        let phase = Phase {
+            cluster: &cluster,
+            kubeconfig: &|| arguments.cluster.for_programs(),
+            workflows: &workflows,
+            installing: &installing,
+            helm: arguments.helm.as_deref(),
+            timeout: std::time::Duration::from_secs(arguments.timeout.seconds()),
+        };
+        let good = output.paint(Paint::Good, "ok");
+        let mut say = |line: &str| output.say(&format!("{good} {line}"));
+        if install::phase_one(&phase, &mut interrupts, &mut say).await? == Outcome::Interrupted {
+            return Ok::<_, Failure>(None);
+        }
+        let server = arguments.argocd_server.clone();
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
@@ -129,4 +170,58 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     };
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
     Ok(Exit::Done)
+}
+
+fn installs(purpose: &Purpose) -> bool {
+    Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
+}
+
+/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge.
+fn printed(usable: &Usable, purpose: &Purpose, places: &Places) -> Result<String, Failure> {
+    let objects = render::bootstrap(places, &purpose.environments);
+    let mut documents: Vec<String> = objects.iter().map(|placed| yaml::write(&placed.object)).collect();
+    let (health, values) = (usable.health_checks()?, usable.values()?);
+    for component in Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install) {
+        let namespace = purpose.place(component);
+        let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
+        let chart = wanted.chart;
+        let over = values_path(component);
+        let values = yaml::write_blocks(&wanted.values);
+        documents.push(format!(
+            "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
+            chart.name, chart.version, chart.name,
+        ));
+    }
+    // An Argo that is somebody else's is not changed; its owner is told what to merge, and why.
+    documents.extend(fragments(purpose, &health));
+    Ok(documents.join("---\n"))
+}
+
+/// Compares a cluster with what it should be.
+async fn checked(
+    arguments: &Arguments,
+    purpose: &Purpose,
+    mut places: Places,
+    health: &HealthChecks,
+    installing: &[Installing],
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let cluster = Cluster::connect(&arguments.cluster).await?;
+    if arguments.image.is_none()
+        && let Some(prepared) = prepare::prepared(&cluster, &places.workflows, &places.argocd).await?
+    {
+        places = prepared;
+    }
+    let objects = render::bootstrap(&places, &purpose.environments);
+    let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
+    let checked = install::check(&cluster, &compared).await?;
+    output.data(checked.text())?;
+    Ok(match checked.missing {
+        0 => Exit::Done,
+        missing => {
+            let things = if missing == 1 { "1 thing is".to_owned() } else { format!("{missing} things are") };
+            output.say(&format!("\n{things} missing or different on {}; nothing was changed", cluster.context));
+            Exit::Findings
+        }
+    })
 }

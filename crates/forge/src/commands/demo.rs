@@ -15,6 +15,7 @@ use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, Namespace};
 use forge_core::preflight::{Intents, Purpose};
 use forge_core::scaffold::demo::{Demo, ENVIRONMENT, SAMPLE_IMAGE, names};
+use forge_core::token;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -161,7 +162,8 @@ async fn prepare(
     let held: Vec<(EnvironmentName, BTreeSet<String>)> = vec![(environment, names().into_iter().collect())];
     let places = survey.places.clone();
     let collection = path::argo(&places.argocd, "applications");
-    let wanted = Wanted { cluster, places, environments: environments.into_iter().collect(), held, server, token };
+    let (environments, lifetime) = (environments.into_iter().collect(), token::LIFETIME);
+    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime };
     bootstrap(&wanted, &mut done).await?;
     for application in applications {
         let name = application.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

@@ -1,12 +1,16 @@
 //! What several commands need: a repository that can be used, one environment of it, its graph.
 
+use std::collections::BTreeMap;
+
 use forge_core::code::Code;
 use forge_core::finding::Finding;
 use forge_core::format::{Reference, Subject};
 use forge_core::graph::{Graph, NodeIx, SYSTEM_STACK};
 use forge_core::health::HealthChecks;
+use forge_core::preflight::Component;
 use forge_core::repository::{EnvironmentFiles, Repository};
 use forge_core::validate::Report;
+use serde_json::Value;
 
 use crate::cli::Global;
 use crate::load;
@@ -61,6 +65,20 @@ impl Usable {
             failure.findings = self.findings.iter().filter(about).cloned().collect();
             failure
         })
+    }
+
+    /// The values that charts are given, if those of the repository can all be used.
+    pub(crate) fn values(&self) -> Result<&BTreeMap<Component, Value>, Failure> {
+        let files = &self.repository.values;
+        if files.unusable.is_empty() {
+            return Ok(&files.values);
+        }
+        let paths: Vec<&str> = files.unusable.iter().map(String::as_str).collect();
+        let message = format!("{} cannot be used as values of a chart", paths.join(", "));
+        let about = |finding: &&Finding| files.unusable.contains(&finding.place.path);
+        let mut failure = Failure::new(Code::Unusable, message).hint("fix what is listed above, or remove the file");
+        failure.findings = self.findings.iter().filter(about).cloned().collect();
+        Err(failure)
     }
 
     /// Refuses a scope in which a project has no release to run.

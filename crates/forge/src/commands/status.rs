@@ -13,6 +13,7 @@ use forge_core::graph::Graph;
 use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::render::{self, Page};
 use forge_core::run::{Header, Phase, Stored, StoredRun};
+use forge_core::token;
 use forge_core::view::{
     self, ApplicationFacts, Holder, Installed, Lead, LeadFacts, Seen, Standing, StatusNode, Stranger, Window, between,
     shown,
@@ -22,6 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::look::{self, Applications, Look, LookArguments};
+use crate::account;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, path};
 use crate::output::{Output, Paint};
@@ -76,6 +78,9 @@ struct Status {
     #[serde(flatten)]
     lead: Lead,
     window: Seen<Window>,
+    /// The token of the Argo CD account, where it may be read and says when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<TokenLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
     push: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +94,16 @@ struct Status {
     /// The records of runs could be read.
     #[serde(skip)]
     runs_read: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenLine {
+    id: String,
+    expires: Timestamp,
+    /// What is to be done about its end, when that is near or over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -150,6 +165,7 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
     let holder =
         look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| holder(&lease));
     let window = window(look, &cluster, &stored.runs).await?;
+    let token = token(&cluster, workflows, now).await?;
     let standing = view::standing(&stored.runs);
     if standing.is_none() && look.checkout.is_none() {
         return Err(look.nothing_known());
@@ -173,6 +189,7 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
         context: cluster.context.clone(),
         lead: view::lead(&facts),
         window,
+        token,
         push: look.checkout.as_ref().map(|checkout| push(checkout.sync)),
         run: newest.found().map(run_line),
         health: view::health(&nodes),
@@ -257,6 +274,20 @@ async fn window(look: &mut Look, cluster: &Cluster, runs: &[StoredRun]) -> Resul
     }))
 }
 
+/// When the token of the Argo CD account ends. Who may not read Secrets is not told, and needs no note: most readers may not.
+async fn token(cluster: &Cluster, workflows: &str, now: Timestamp) -> Result<Option<TokenLine>, Failure> {
+    let secret = match cluster.get(&account::secret_path(workflows)).await {
+        Err(error) if look::forbidden(&error) => None,
+        other => other?,
+    };
+    let stored = secret.as_ref().and_then(account::Stored::read);
+    Ok(stored.and_then(|stored| {
+        let expires = stored.expires?;
+        let id = clip(&stored.id.unwrap_or_default());
+        Some(TokenLine { id, expires, warning: token::warning(expires, now) })
+    }))
+}
+
 /// Every node that runs know, and of a checkout those that no run has; of one run those of that run alone.
 fn listed(look: &Look, standing: Option<&Standing>, one: bool) -> Vec<StatusNode> {
     let checkout = look.checkout.iter().filter(|_| !one);
@@ -336,6 +367,9 @@ fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
         ("authority", status.lead.authority.to_owned()),
     ];
     lines.push(("window", window_line(&status.window, now)));
+    if let Some(warning) = status.token.as_ref().and_then(|token| token.warning.as_ref()) {
+        lines.push(("token", warning.clone()));
+    }
     if let Some(run) = &status.run {
         let commit = run.commit.as_deref().and_then(|commit| commit.get(..10)).map(|c| format!(", commit {c}"));
         let (started, commit) = (run.started.strftime("%FT%TZ"), commit.unwrap_or_default());

@@ -7,14 +7,13 @@ use forge_core::code::Code;
 use forge_core::executor::{Access, Input, Inputs, Level};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::preflight::Severity;
-use forge_core::render::Places;
+use forge_core::preflight::{Purpose, Severity};
 use forge_core::run::{Record, RunPlan, Verdict};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
 
 use super::desired::{self, Desired};
-use super::phase_one::{self, Prepared, phase_one};
+use super::phase_one::{self, Prepared, prepared};
 use super::session::{BOOTSTRAP, ORCHESTRATION, PRE_BOOTSTRAP, READ, Session};
 use super::watch::Watcher;
 use super::{Options, Stopped};
@@ -53,14 +52,33 @@ pub(super) async fn deploy(
     let variable = |input: Input| format!("{prefix}{}", input.variable());
     let cluster = Cluster::reach(&inputs.access, &variable(Input::KubeconfigData)).await?;
     let account = mounted(inputs, options);
-    let image = variable(Input::Image);
-    let places = match phase_one::looked(&cluster, inputs, &desired, account, &image).await? {
-        Prepared::Yes(places) => {
-            session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment; nothing to do");
-            places
+    let data = variable(Input::KubeconfigData);
+    let looked = phase_one::looked(&cluster, inputs, &desired, account, &variable(Input::Image)).await?;
+    let (Prepared::Yes(places) | Prepared::No(places)) = &looked;
+    let places = places.clone();
+    let environments = vec![inputs.environment.clone()];
+    let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
+    let parts = phase_one::installing(inputs, &desired, &purpose)?;
+    let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
+    match looked {
+        Prepared::Yes(_) if inputs.dry_run => {}
+        Prepared::Yes(_) => {
+            let work = async {
+                match phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await {
+                    // The account of a run may not look, and has nothing to install.
+                    Err(Stopped::Failed(failure)) if failure.code == Code::Forbidden => {
+                        let message = format!("what is installed of Argo is left as it is: {}", failure.message);
+                        session.log(Level::Info, BOOTSTRAP, "", &message);
+                        Ok(())
+                    }
+                    other => other,
+                }
+            };
+            session.phase(traces, BOOTSTRAP, None, work).await?;
+            session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
         }
-        Prepared::No(places) => {
-            checked(session, traces, inputs, &desired, &cluster, &places, interrupts).await?;
+        Prepared::No(_) => {
+            checked(session, traces, inputs, purpose, &cluster, interrupts).await?;
             if inputs.dry_run {
                 let message = "dry run: the cluster is ready and not prepared; nothing was written";
                 let (environment, scope) = (inputs.environment.as_str(), inputs.scope.to_string());
@@ -70,11 +88,14 @@ pub(super) async fn deploy(
             }
             let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
             let (to, held) = (places.clone(), desired.held.clone());
-            let work = async { Ok::<_, Stopped>(phase_one(&cluster, to, &inputs.environment, held, done).await?) };
-            session.phase(traces, BOOTSTRAP, Some(&mut *interrupts), work).await?;
-            places
+            let work = async {
+                // Helm is not dropped half way: it listens itself.
+                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
+                unless_stopped(interrupts, prepared(&cluster, to, &inputs.environment, held, done)).await
+            };
+            session.phase(traces, BOOTSTRAP, None, work).await?;
         }
-    };
+    }
     let place = Place { cluster, places };
     let argocd = if account {
         let folder = options.secrets.join("argocd");
@@ -98,14 +119,10 @@ async fn checked(
     session: &Session,
     traces: &Traces,
     inputs: &Inputs,
-    desired: &Desired,
+    purpose: Purpose,
     cluster: &Cluster,
-    places: &Places,
     interrupts: &mut Interrupts,
 ) -> Result<(), Stopped> {
-    let installation = Some(&desired.repository().installation);
-    let environments = vec![inputs.environment.clone()];
-    let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments);
     let wanted = preflight::Wanted::new(purpose);
     let wanted = if inputs.dry_run {
         preflight::Wanted { started_before: Some("dry run: nothing is written".to_owned()), ..wanted }

@@ -14,14 +14,14 @@ use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
 use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
 use forge_core::yaml::{self, Dialect, Limits};
-use secrecy::SecretString;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::{Options, gather};
 use crate::commands::selection::{self, Usable};
-use crate::git_checkout::{Credentials, checkout};
+use crate::git_checkout::checkout;
+use crate::git_reader::GitCredentials;
 use crate::load;
 use crate::write_files::read_own;
 
@@ -37,6 +37,10 @@ pub(super) struct Desired {
 }
 
 impl Desired {
+    pub(super) fn usable(&self) -> &Usable {
+        &self.usable
+    }
+
     pub(super) fn repository(&self) -> &Repository {
         &self.usable.repository
     }
@@ -63,48 +67,18 @@ pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, 
 
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
 async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<(TempDir, CommitId), Failure> {
-    let credentials = credentials(&options.secrets.join("git"))?;
+    let credentials = GitCredentials::Mounted(options.secrets.join("git"));
     let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         let (clone, tree) = (folder.path().join("clone"), folder.path().join("tree"));
-        let found = checkout(&url, &revision, credentials.as_ref(), &clone, &tree);
+        let found = checkout(&url, &revision, &credentials, &clone, &tree);
         // The history is not needed any more, and a pod has little room.
         let _ = fs::remove_dir_all(&clone);
         let _ = sender.send(found.map(|commit| (folder, commit)));
     });
     let lost = || Failure::new(Code::RepositoryUnread, "reading the repository ended by itself").hint("try again");
     receiver.await.map_err(|_| lost())?
-}
-
-/// Who reads the repository, from mounted files; nobody where there are none.
-fn credentials(folder: &Path) -> Result<Option<Credentials>, Failure> {
-    let read = |name: &str| -> Result<Option<String>, Failure> {
-        let file = folder.join(name);
-        if !file.exists() {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&file).map_err(|error| {
-            Failure::new(Code::InvalidInput, format!("failed to read `{}`: {error}", file.display()))
-        })?;
-        Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
-    };
-    let password = match read("password")? {
-        Some(password) => Some(password),
-        None => read("token")?,
-    };
-    match (read("username")?, password) {
-        (username, Some(password)) => {
-            // Servers that take a token do not care for the name.
-            let username = username.unwrap_or_else(|| "git".to_owned());
-            Ok(Some(Credentials { username, password: SecretString::from(password) }))
-        }
-        (Some(_), None) => Err(Failure::new(
-            Code::MissingInput,
-            format!("there is a user and no password in `{}`", folder.display()),
-        )),
-        (None, None) => Ok(None),
-    }
 }
 
 /// Puts the graph of this run in the place of the repository's own: a DependencyGraph in that of `graph.yaml`, a

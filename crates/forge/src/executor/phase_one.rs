@@ -1,17 +1,26 @@
-//! Phase 1 as the executor enters it (SPEC.md section 4): whether it is complete, and one function that completes it, so that
-//! whatever installs Argo has one place to stand in.
+//! Phase 1 as the executor enters it (SPEC.md section 4): whether it is complete, what of Argo is to be installed, and what
+//! is Forge's own.
 
 use std::collections::BTreeSet;
 
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
+use forge_core::install::REPOSITORY;
 use forge_core::name::EnvironmentName;
-use forge_core::render::{AGENT_TICK, ARGOCD_SECRET, Places};
+use forge_core::preflight::{Component, Intent, Purpose};
+use forge_core::render::{AGENT_TICK, Places};
+use forge_core::token;
+use jiff::Timestamp;
+use serde_json::Value;
 
+use super::Stopped;
 use super::desired::Desired;
+use crate::account::{self, Stored};
 use crate::bootstrap::{Wanted, bootstrap};
-use crate::cluster::{Cluster, ClusterError, path};
+use crate::cluster::{Cluster, ClusterError, for_programs, path};
+use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
+use crate::interrupt::Interrupts;
 use crate::run::prepare;
 
 /// Where a cluster stands.
@@ -38,8 +47,8 @@ pub(super) async fn looked(
     let noted = prepare::prepared(cluster, workflows, argocd).await?;
     let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
     let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
-    let secret = path::object(&path::core(workflows, "secrets"), ARGOCD_SECRET);
-    let complete = same && there(cluster, &project).await? && (mounted || there(cluster, &secret).await?);
+    let complete =
+        same && seen(cluster, &project).await?.is_some() && (mounted || has_token(cluster, workflows).await?);
     match (noted, complete) {
         (Some(places), true) => Ok(Prepared::Yes(places)),
         (noted, _) => {
@@ -55,20 +64,64 @@ pub(super) async fn looked(
     }
 }
 
-/// Whether an object is there, as far as the account may know: what it may not read it cannot rely on.
-async fn there(cluster: &Cluster, object: &str) -> Result<bool, Failure> {
+/// An object, as far as the account may know: what it may not read it cannot rely on.
+async fn seen(cluster: &Cluster, object: &str) -> Result<Option<Value>, Failure> {
     match cluster.get(object).await {
-        Ok(found) => Ok(found.is_some()),
-        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(false),
+        Ok(found) => Ok(found),
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Completes phase 1 for one environment. `done` hears of everything that was made.
+/// Argo CD's token is there, and another one is not due.
+async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
+    let secret = seen(cluster, &account::secret_path(workflows)).await?;
+    let stored = secret.as_ref().and_then(Stored::read);
+    Ok(stored.is_some_and(|stored| !stored.is_due(Timestamp::now())))
+}
+
+/// What of Argo is to be installed.
+///
+/// # Errors
+/// When charts, values or health checks cannot be used.
+pub(super) fn installing(inputs: &Inputs, desired: &Desired, purpose: &Purpose) -> Result<Vec<Installing>, Failure> {
+    if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
+        return Ok(Vec::new());
+    }
+    let charts = Charts::parse(inputs.charts.as_deref().unwrap_or(REPOSITORY))?;
+    let usable = desired.usable();
+    install::installing(purpose, &usable.health_checks()?, usable.values()?, &charts)
+}
+
+/// Installs what is to be installed, and makes as it should be what is ours already. Where nothing is to be done, nothing is
+/// written. `say` hears of every step.
+pub(super) async fn installed(
+    cluster: &Cluster,
+    inputs: &Inputs,
+    variable: &str,
+    installing: &[Installing],
+    interrupts: &mut Interrupts,
+    mut say: impl FnMut(&str),
+) -> Result<(), Stopped> {
+    let phase = Phase {
+        cluster,
+        kubeconfig: &|| for_programs(&inputs.access, variable),
+        workflows: inputs.workflows_namespace.as_str(),
+        installing,
+        helm: None,
+        timeout: std::time::Duration::from_secs(TIMEOUT.seconds()),
+    };
+    match install::phase_one(&phase, interrupts, &mut say).await? {
+        Outcome::Done => Ok(()),
+        Outcome::Interrupted => Err(Stopped::Interrupted),
+    }
+}
+
+/// Makes what is Forge's own, for one environment. `done` hears of everything that was made.
 ///
 /// # Errors
 /// When something may not be made, or Argo is not there.
-pub(super) async fn phase_one(
+pub(super) async fn prepared(
     cluster: &Cluster,
     places: Places,
     environment: &EnvironmentName,
@@ -77,5 +130,6 @@ pub(super) async fn phase_one(
 ) -> Result<(), Failure> {
     let environments = vec![environment.clone()];
     let held = vec![(environment.clone(), held)];
-    bootstrap(&Wanted { cluster, places, environments, held, server: None, token: None }, done).await
+    let lifetime = token::LIFETIME;
+    bootstrap(&Wanted { cluster, places, environments, held, server: None, token: None, lifetime }, done).await
 }

@@ -125,7 +125,7 @@ impl Look {
         let revision = application.revisions.first()?;
         // The same commit is the same content; nothing has to be read for that.
         if revision == commit.as_str() {
-            return Some(GitContent { contains_commit: true, folder: Folder::Same });
+            return Some(GitContent { contains_commit: true, folder: Folder::Same, error: None });
         }
         let (of, content, _) = self.git.as_ref()?;
         (of.as_ref() == Some(revision)).then(|| content.clone())

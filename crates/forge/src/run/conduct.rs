@@ -4,6 +4,9 @@
 //! read where the run stands. Loss of infrastructure is not a node's failure: what a lost Workflow left open is submitted
 //! again under the same run.
 
+mod finish;
+mod workflow;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -12,22 +15,23 @@ use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::gate::{Decision, Health, RunId, Why};
+use forge_core::gate::RunId;
 use forge_core::name::{ApplicationId, NodeId, clip};
-use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
+use forge_core::render;
 use forge_core::run::{
-    CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, entry_key, entry_piece,
-    record_name, result, shortened,
+    CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result,
 };
-use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use finish::Finish;
+use workflow::Found;
+
 use super::agent::{self, Supervisor};
 use super::lease::{self, Renewal};
-use super::window::{self, Window};
+use super::window::Window;
 use super::{Place, keep};
 use crate::argocd::ArgoCd;
 use crate::cluster::{Store, path};
@@ -39,18 +43,8 @@ use crate::serve;
 const WINDOW_PACE: Duration = Duration::from_millis(250);
 /// How often what nobody tells of is looked at.
 const TICK: Duration = Duration::from_secs(1);
-/// How long everything must stay well before a run is done.
-const STEADY: Duration = Duration::from_secs(5);
-/// Between two looks at that.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long that may take.
-const GIVE_UP: Duration = Duration::from_secs(45);
 /// Comparisons of proven nodes at a time.
 const REFRESHES: usize = 3;
-/// How often a lost Workflow is submitted again.
-const MOST_RESUBMISSIONS: u32 = 30;
-/// How often in a row without any node getting further.
-const MOST_IN_VAIN: u32 = 6;
 /// How long a Workflow that was stopped may take to end before the run ends without it.
 const STOPPING: Duration = Duration::from_secs(60);
 /// How long the API server may be away. The run goes on where it was: nothing is lost but time.
@@ -183,21 +177,6 @@ struct Conductor<'c> {
     standing: RefCell<Option<Rc<Standing>>>,
     /// Pieces of the record as they were read last, by name.
     read: RefCell<BTreeMap<String, Piece>>,
-}
-
-/// Everything has ended, and what was proven is watched for a moment.
-struct Finish {
-    give_up: Instant,
-    /// Since when nothing was seen down.
-    steady_since: Instant,
-    /// What was seen down, and when last.
-    fell: BTreeMap<NodeId, Instant>,
-    /// When Argo CD was asked about that.
-    asked: Instant,
-    /// When everything was looked at last.
-    looked: Instant,
-    /// Pods of what was proven last were looked at.
-    rechecked: bool,
 }
 
 /// A piece of the record.
@@ -384,64 +363,6 @@ impl Conductor<'_> {
         self.end(verdict, Some(failure.message.clone())).await
     }
 
-    /// Ends what earlier runs of the environment left: their Lease is ours, so nobody conducts them, but their Workflows
-    /// may go on. Comes before anything of ours starts.
-    async fn supersede(&self) -> Result<(), Failure> {
-        let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={},{RUN_LABEL}", self.plan.environment);
-        let list = || async { self.place.cluster.list(&self.place.config_maps(), &selector).await };
-        let all = patiently(|| async { list().await.map_err(Failure::from) }).await?;
-        let header = |found: &Value| -> Option<Header> {
-            serde_json::from_str(found.get("data")?.get(HEADER_KEY)?.as_str()?).ok()
-        };
-        let left = all.iter().filter_map(|found| Some((found, header(found)?)));
-        for (found, header) in left.filter(|(_, header)| header.run != self.plan.run && header.ended.is_none()) {
-            let by = format!("superseded by run `{}`", self.plan.run);
-            let mut ended = header.clone();
-            ended.ended = Some(Ended { at: Timestamp::now(), verdict: Verdict::Cancelled, message: Some(by.clone()) });
-            let text = serde_json::to_string(&ended).unwrap_or_default();
-            let name = found.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            let path = path::object(&self.place.config_maps(), name);
-            let patch = json!({"data": {CANCEL_KEY: by, HEADER_KEY: text}});
-            patiently(|| self.change(&path, &patch)).await?;
-            if let Some(workflow) = &header.workflow {
-                patiently(|| self.shut_down(workflow)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Changes an object, if it is there.
-    async fn change(&self, path: &str, patch: &Value) -> Result<(), Failure> {
-        match self.place.cluster.merge(path, patch).await {
-            Err(error) if !error.is_missing() => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Asks Argo Workflows to start nothing more of a Workflow.
-    async fn shut_down(&self, workflow: &str) -> Result<(), Failure> {
-        let path = path::object(&self.place.workflows(), workflow);
-        self.change(&path, &json!({"spec": {"shutdown": "Stop"}})).await
-    }
-
-    /// The Workflow that runs now, under its number.
-    fn workflow(&self) -> Option<&Value> {
-        let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
-        self.workflows.get(&format!("{}/{name}", self.place.places.workflows))
-    }
-
-    /// Reads the Workflow without the watch; true where it is there.
-    async fn read_workflow(&mut self) -> Result<bool, Failure> {
-        let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
-        let path = path::object(&self.place.workflows(), &name);
-        let found = patiently(|| async { self.place.cluster.get(&path).await.map_err(Failure::from) }).await?;
-        let there = found.is_some();
-        if let Some(workflow) = found {
-            self.workflows.insert(format!("{}/{name}", self.place.places.workflows), workflow);
-        }
-        Ok(there)
-    }
-
     /// Brings the run one step on; gives its end when there is one.
     async fn advance(&mut self) -> Result<Option<(Verdict, Option<String>)>, Failure> {
         self.note_cancellation();
@@ -488,137 +409,6 @@ impl Conductor<'_> {
         self.lost(record, &found.message).await
     }
 
-    /// Infrastructure was lost: what is open goes on in a new Workflow, unless that leads nowhere.
-    async fn lost(&mut self, record: &Record, message: &str) -> Result<Option<(Verdict, Option<String>)>, Failure> {
-        let far: usize =
-            record.entries.values().map(|entry| 1 + entry.asked.len() + usize::from(entry.is_final())).sum();
-        let vain = match self.in_vain {
-            Some((before, times)) if before == far => times + 1,
-            _ => 1,
-        };
-        self.in_vain = Some((far, vain));
-        if vain >= MOST_IN_VAIN || self.header.resubmitted >= MOST_RESUBMISSIONS {
-            let times = self.header.resubmitted + 1;
-            let message = format!("its Workflow failed {times} times, the last time with: {}", clip(message));
-            return Ok(Some((result(&self.plan, record, false), Some(message))));
-        }
-        tokio::time::sleep(Duration::from_millis(500) * 2_u32.pow(vain - 1)).await;
-        self.header.resubmitted += 1;
-        self.seen_workflow = false;
-        self.save().await?;
-        self.submit().await?;
-        Ok(None)
-    }
-
-    /// All nodes have ended. What was proven must stay well for a moment, for longer where something fell meanwhile;
-    /// what does not is not proven after all. Called again and again until it gives the end.
-    async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
-        if self.finish.as_ref().is_some_and(|finish| finish.looked.elapsed() < LOOK) {
-            return Ok(None);
-        }
-        let down = self.fallen(record).await?;
-        let now = Instant::now();
-        let finish = self.finish.get_or_insert_with(|| {
-            let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
-            let age = last.map_or(Ok(STEADY), |at| Duration::try_from(Timestamp::now().duration_since(at)));
-            // A clock that is ahead of ours says nothing.
-            let steady_since = now.checked_sub(age.unwrap_or(Duration::ZERO)).unwrap_or(now);
-            Finish {
-                give_up: now + GIVE_UP,
-                steady_since,
-                fell: BTreeMap::new(),
-                asked: now,
-                looked: now,
-                rechecked: false,
-            }
-        });
-        finish.looked = now;
-        if !down.is_empty() {
-            finish.steady_since = now;
-            let known = finish.fell.len();
-            finish.fell.extend(down.iter().map(|node| (node.clone(), now)));
-            // What Argo CD shows may be older than what is.
-            if finish.fell.len() > known || finish.asked.elapsed() > Duration::from_secs(5) {
-                finish.asked = now;
-                self.refresh(&down);
-                return Ok(None);
-            }
-        }
-        let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
-        if down.is_empty() && finish.steady_since.elapsed() >= needed {
-            if std::mem::replace(&mut finish.rechecked, true) {
-                return Ok(Some((result(&self.plan, record, false), None)));
-            }
-            let again = self.restarted(record).await?;
-            if let (false, Some(finish)) = (again.is_empty(), &mut self.finish) {
-                finish.steady_since = Instant::now();
-                finish.fell.extend(again.into_iter().map(|node| (node, Instant::now())));
-            }
-            return Ok(None);
-        }
-        if now < finish.give_up {
-            return Ok(None);
-        }
-        // What has been well for as long as is needed is well.
-        let unwell = finish.fell.iter().filter(|(_, seen)| seen.elapsed() < needed);
-        let unwell: BTreeSet<NodeId> = unwell.map(|(node, _)| node.clone()).collect();
-        self.withdraw(record, &unwell).await?;
-        Ok(Some((result(&self.plan, &self.standing().record, false), None)))
-    }
-
-    /// Marks nodes that did not stay well as failed.
-    async fn withdraw(&mut self, record: &Record, nodes: &BTreeSet<NodeId>) -> Result<(), Failure> {
-        let namespace = &self.place.places.workflows;
-        for (place, node) in self.plan.nodes().enumerate().filter(|(_, node)| nodes.contains(&node.id)) {
-            let Some(mut entry) = record.entries.get(&node.id).cloned() else { continue };
-            let falls = entry.progress.falls.saturating_add(1);
-            entry.decision = Decision::Failed(Why::Flapping { falls, restarts: 0 }.into());
-            entry.since = Timestamp::now();
-            let name = record_name(&self.plan.run, entry_piece(place));
-            let data = json!({entry_key(&node.id): shortened(&entry)});
-            let write = || async {
-                write_piece(&self.place.cluster, namespace, &self.plan, &name, &data).await.map_err(Failure::from)
-            };
-            patiently(write).await?;
-            // The watch will tell; the verdict must not wait for it.
-            let key = format!("{namespace}/{name}");
-            if let Some(Value::Object(known)) = self.config_maps.get_mut(&key).and_then(|found| found.get_mut("data")) {
-                known.insert(entry_key(&node.id), json!(shortened(&entry)));
-            }
-            self.read.borrow_mut().remove(&name);
-        }
-        self.standing.take();
-        Ok(())
-    }
-
-    async fn fallen(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
-        let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
-        let proven =
-            self.plan.nodes().filter(|node| record.entries.get(&node.id).is_some_and(|e| e.receipt().is_some()));
-        let fallen = proven.filter(|node| {
-            let here = node.application.namespace.as_str() == self.place.places.argocd;
-            here && all.get(node.application.name()).is_none_or(|application| application.health != Health::Healthy)
-        });
-        Ok(fallen.map(|node| node.id.clone()).collect())
-    }
-
-    /// What was proven last and has containers that were started again since: what crashes is often back before Argo CD
-    /// has noticed, and with the Workflow the plugin has gone, which looks at the others.
-    async fn restarted(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
-        let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
-        let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
-        let proven = self.plan.nodes().filter_map(|node| {
-            let entry = record.entries.get(&node.id).filter(|e| e.receipt().is_some() && e.since > late)?;
-            Some((&node.id, entry.since, all.get(node.application.name())?))
-        });
-        let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
-            let tree = self.argocd.read_tree(application, &[], &[]).await;
-            tree.is_ok_and(|tree| tree.restarted_after(since)).then(|| node.clone())
-        });
-        let restarted: Vec<Option<NodeId>> = looks.buffer_unordered(8).collect().await;
-        Ok(restarted.into_iter().flatten().collect())
-    }
-
     fn note_cancellation(&mut self) {
         let name = format!("{}/{}", self.place.places.workflows, record_name(&self.plan.run, 0));
         let wish =
@@ -626,36 +416,6 @@ impl Conductor<'_> {
         if let (Some(by), None) = (wish.and_then(Value::as_str), &self.cancelled) {
             self.cancelled = Some(format!("cancelled by {}", clip(by)));
         }
-    }
-
-    async fn submit(&mut self) -> Result<(), Failure> {
-        let workflow = render::workflow(&self.plan, &self.place.places, self.header.resubmitted)
-            .map_err(|error| Failure::new(Code::WorkflowTooLarge, error))?;
-        let create = || async {
-            match self.place.cluster.create(&self.place.workflows(), &workflow).await {
-                Err(error) if !error.is_conflict() => Err(Failure::from(error)),
-                _ => Ok(()),
-            }
-        };
-        patiently(create).await?;
-        let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
-        // The watch will tell; until then it is not submitted a second time.
-        self.workflows.insert(format!("{}/{name}", self.place.places.workflows), workflow);
-        if self.header.workflow.as_ref() != Some(&name) {
-            self.header.workflow = Some(name);
-            self.save().await?;
-        }
-        Ok(())
-    }
-
-    /// Asks the Workflow to stop, once.
-    async fn stop_once(&mut self) -> Result<(), Failure> {
-        if self.stopping.is_none() {
-            let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
-            patiently(|| self.shut_down(&name)).await?;
-            self.stopping = Some(Instant::now());
-        }
-        Ok(())
     }
 
     /// What nobody tells of: a stuck agent, a deadline that nobody kept.
@@ -684,24 +444,5 @@ impl Conductor<'_> {
         }
         self.header.trouble = Some(stuck.why);
         self.save().await
-    }
-}
-
-/// What counts of a Workflow.
-struct Found {
-    ended: bool,
-    /// How it was asked to end before its time.
-    stopped: Option<String>,
-    message: String,
-}
-
-impl Found {
-    fn of(workflow: &Value) -> Self {
-        let text = |pointer: &str| workflow.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        Self {
-            ended: matches!(text("/status/phase"), "Succeeded" | "Failed" | "Error"),
-            stopped: Some(text("/spec/shutdown").to_owned()).filter(|shutdown| !shutdown.is_empty()),
-            message: text("/status/message").to_owned(),
-        }
     }
 }

@@ -23,7 +23,7 @@ use super::lease::{self, Conducted};
 use super::{Place, job};
 use crate::argocd::{self, Application, ArgoCd, Feed};
 use crate::cluster::{Cluster, path};
-use crate::git_reader::GitReader;
+use crate::git_reader::{GitCredentials, GitReader};
 use crate::metrics::Metrics;
 use crate::prove::{Mode, Prover};
 use crate::recorder::Recorder;
@@ -195,7 +195,7 @@ fn same_repository(a: &str, b: &str) -> bool {
 
 async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeId, Decision>, Failure> {
     let recorder = Recorder::in_memory(run.clone());
-    let git = GitReader::temporary().map_err(|error| {
+    let git = GitReader::temporary(GitCredentials::Helper).map_err(|error| {
         Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}"))
             .hint("TMPDIR names the folder that is used")
     })?;

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 mod again;
+mod credentials;
 mod deploy;
 mod executor;
+mod install;
 mod kill;
 mod never;
 mod order;

@@ -20,8 +20,13 @@ pub(super) fn get(folder: &Path, url: &str) -> Result<String, Failure> {
         Err(error) => return Err(unusable(format!("failed to read `{}`: {error}", folder.display()))),
     };
     if is_empty {
+        let was_there = folder.exists();
         std::fs::create_dir_all(folder).map_err(|error| Failure::write(format!("`{}`", folder.display()), &error))?;
         git::run(folder, &["clone", "--quiet", "--", url, "."]).map_err(|why| {
+            if !was_there {
+                // Only where it is empty.
+                let _ = std::fs::remove_dir(folder);
+            }
             Failure::new(Code::NotInGit, format!("failed to clone `{url}`: {why}"))
                 .hint("--repository takes an empty repository that you may push to; --push-url says how, if it differs")
         })?;
@@ -61,7 +66,8 @@ pub(super) fn publish(folder: &Path, branch: &str, files: &[File], output: &mut 
     let to = format!("HEAD:refs/heads/{branch}");
     git::run(folder, &["push", "--quiet", "origin", &to]).map_err(|why| {
         failed("push", why).hint(format!(
-            "nothing was forced; where somebody else pushed: git -C {} pull --rebase, then run this again",
+            "nothing was forced. `git -C {0} push origin {to}` must work for you, without a question; where somebody else \
+             pushed: git -C {0} pull --rebase; then run this again",
             folder.display()
         ))
     })?;

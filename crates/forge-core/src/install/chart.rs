@@ -1,0 +1,42 @@
+//! The charts, and their versions: the one place.
+
+use crate::preflight::Component;
+
+/// Where the charts are published, unless somebody names another place.
+pub const REPOSITORY: &str = "https://argoproj.github.io/argo-helm";
+
+/// A chart at its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chart {
+    /// Its name, which is also the release's.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The version of Argo that it brings, unless values name another image.
+    pub app_version: &'static str,
+    /// The oldest version of Argo that Forge works with, where it is somebody else's.
+    pub oldest: (u64, u64),
+}
+
+/// The chart of a part of Argo.
+pub const fn chart(component: Component) -> Chart {
+    match component {
+        Component::Cd => Chart { name: "argo-cd", version: "9.2.0", app_version: "v3.2.2", oldest: (3, 0) },
+        Component::Workflows => {
+            Chart { name: "argo-workflows", version: "0.46.2", app_version: "v3.7.6", oldest: (3, 5) }
+        }
+        Component::Events => Chart { name: "argo-events", version: "2.4.19", app_version: "v1.9.9", oldest: (1, 9) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_called_as_its_chart() {
+        for component in Component::ALL {
+            assert_eq!(chart(component).name, component.release());
+        }
+    }
+}

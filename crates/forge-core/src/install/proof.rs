@@ -1,0 +1,212 @@
+//! When an installation is proven: every Deployment and StatefulSet of the release runs the wanted image and is available,
+//! every definition is established. Helm's word alone is not enough (INV-5).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::name::clip;
+
+/// Something of a release that is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Deployment, StatefulSet or CustomResourceDefinition.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its namespace; a definition has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The images of its containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", clip(&self.kind), clip(&self.name))
+    }
+}
+
+/// Why a part is not proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not there, or not what it was: waiting does not help.
+    Broken(String),
+    /// It may still come.
+    Waiting(String),
+}
+
+/// What of the objects of a release is looked at, in their order.
+pub fn parts(objects: &[Value], namespace: &str) -> Vec<Part> {
+    objects.iter().filter_map(|object| part(object, namespace)).collect()
+}
+
+fn part(object: &Value, namespace: &str) -> Option<Part> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let (kind, group) = (text("/kind")?, text("/apiVersion")?.split('/').next()?);
+    let namespace = match (group, kind) {
+        ("apps", "Deployment" | "StatefulSet") => Some(text("/metadata/namespace").unwrap_or(namespace).to_owned()),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => None,
+        _ => return None,
+    };
+    Some(Part { kind: kind.to_owned(), name: text("/metadata/name")?.to_owned(), namespace, images: images(object) })
+}
+
+/// The images of a workload's pods.
+fn images(workload: &Value) -> Vec<String> {
+    let containers = |kind: &str| {
+        let list = workload.pointer(&format!("/spec/template/spec/{kind}")).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(|container| container.get("image")?.as_str().map(str::to_owned))
+    };
+    containers("initContainers").chain(containers("containers")).collect()
+}
+
+/// What is wrong with a part as it is; nothing where it is proven.
+pub fn fault(part: &Part, live: Option<&Value>) -> Option<Fault> {
+    let Some(live) = live else { return Some(Fault::Broken(format!("{part} is gone"))) };
+    let is = |condition: &str| {
+        let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+        let text = |found: &Value, key: &str| found.get(key).and_then(Value::as_str).map(str::to_owned);
+        conditions.into_iter().flatten().any(|found| {
+            text(found, "type").as_deref() == Some(condition) && text(found, "status").as_deref() == Some("True")
+        })
+    };
+    if part.kind == "CustomResourceDefinition" {
+        return (!is("Established")).then(|| Fault::Waiting(format!("{part} is not established")));
+    }
+    // Others may be added on the way; what the chart names must be there.
+    let found = images(live);
+    if let Some(image) = part.images.iter().find(|image| !found.contains(image)) {
+        return Some(Fault::Broken(format!("{part} does not run image `{}`", clip(image))));
+    }
+    let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_u64);
+    if number("/status/observedGeneration").unwrap_or(0) < number("/metadata/generation").unwrap_or(0) {
+        return Some(Fault::Waiting(format!("{part} was not looked at yet")));
+    }
+    let wanted = number("/spec/replicas").unwrap_or(1);
+    let (updated, available) = (number("/status/updatedReplicas"), number("/status/availableReplicas"));
+    let (updated, available) = (updated.unwrap_or(0), available.unwrap_or(0));
+    (updated < wanted || available < wanted).then(|| {
+        Fault::Waiting(format!("{part}: of {wanted} pods {updated} are the wanted ones, {available} are available"))
+    })
+}
+
+/// True for hooks of a release of which one is a test.
+pub fn has_tests(hooks: &[Value]) -> bool {
+    let is_test = |hook: &Value| {
+        let marks = hook.pointer("/metadata/annotations").and_then(|marks| marks.get("helm.sh/hook")?.as_str());
+        marks.is_some_and(|marks| marks.split(',').any(|mark| matches!(mark.trim(), "test" | "test-success")))
+    };
+    hooks.iter().any(is_test)
+}
+
+/// True for an object that already says all that is wanted of it; what else it says is the server's, or somebody else's.
+pub fn says(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        // The API server leaves out what is empty.
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| match live.get(key) {
+            Some(live) => says(live, wanted),
+            None => is_empty(wanted),
+        }),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| says(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn workload(kind: &str) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": {"name": "server", "generation": 2},
+            "spec": {"replicas": 2, "template": {"spec": {
+                "initContainers": [{"image": "init:1"}], "containers": [{"image": "server:1"}],
+            }}},
+            "status": {"observedGeneration": 2, "updatedReplicas": 2, "availableReplicas": 2},
+        })
+    }
+
+    fn with(pointer: &str, value: Value) -> Value {
+        let mut object = workload("Deployment");
+        *object.pointer_mut(pointer).unwrap() = value;
+        object
+    }
+
+    fn definition(status: &str) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "applications.argoproj.io"},
+            "status": {"conditions": [
+                {"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": status},
+            ]},
+        })
+    }
+
+    #[test]
+    fn workloads_and_definitions_are_looked_at_and_nothing_else() {
+        let others = [
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "server"}}),
+            json!({"apiVersion": "example.com/v1", "kind": "Deployment", "metadata": {"name": "server"}}),
+            json!(null),
+        ];
+        assert_eq!(parts(&others, "argocd"), []);
+        let found = parts(&[workload("StatefulSet"), definition("True")], "argocd");
+        assert_eq!(found[0].images, ["init:1", "server:1"]);
+        assert_eq!(found[0].namespace.as_deref(), Some("argocd"));
+        assert_eq!(found[1].to_string(), "CustomResourceDefinition applications.argoproj.io");
+        assert_eq!(found[1].namespace, None);
+    }
+
+    #[test]
+    fn a_part_is_proven_when_it_is_available_with_the_wanted_image() {
+        let parts = parts(&[workload("Deployment"), definition("True")], "argocd");
+        assert_eq!(fault(&parts[0], Some(&workload("Deployment"))), None);
+        assert_eq!(fault(&parts[1], Some(&definition("True"))), None);
+        assert!(matches!(fault(&parts[1], Some(&definition("False"))), Some(Fault::Waiting(_))));
+        assert!(matches!(fault(&parts[0], None), Some(Fault::Broken(why)) if why == "Deployment server is gone"));
+        let other = with("/spec/template/spec/containers/0/image", json!("server:2"));
+        assert!(matches!(fault(&parts[0], Some(&other)), Some(Fault::Broken(why)) if why.contains("`server:1`")));
+        let more = with("/spec/template/spec/containers", json!([{"image": "sidecar:1"}, {"image": "server:1"}]));
+        assert_eq!(fault(&parts[0], Some(&more)), None);
+        for (pointer, value) in [
+            ("/status/observedGeneration", json!(1)),
+            ("/status/updatedReplicas", json!(1)),
+            ("/status/availableReplicas", json!(0)),
+            ("/status", json!({})),
+        ] {
+            assert!(matches!(fault(&parts[0], Some(&with(pointer, value))), Some(Fault::Waiting(_))), "{pointer}");
+        }
+        assert_eq!(fault(&parts[0], Some(&with("/spec/replicas", json!(0)))), None);
+    }
+
+    #[test]
+    fn a_test_is_known_by_its_hook() {
+        let hook = |marks: &str| json!({"metadata": {"annotations": {"helm.sh/hook": marks}}});
+        assert!(has_tests(&[hook("pre-install"), hook("post-install, test")]));
+        assert!(!has_tests(&[hook("pre-install,pre-upgrade"), json!({})]));
+    }
+
+    #[test]
+    fn an_object_says_what_is_wanted_whatever_the_server_added() {
+        let live = json!({"a": {"b": 1, "added": true}, "list": [{"x": 1, "scope": "*"}]});
+        assert!(says(&live, &json!({"a": {"b": 1}, "list": [{"x": 1}], "rules": []})));
+        let more = json!({"list": [{"x": 1}, {"x": 2}]});
+        for other in [json!({"a": {"b": 2}}), json!({"list": []}), json!({"c": 1}), more] {
+            assert!(!says(&live, &other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! An Argo that is somebody else's (`existing`): what it must be told to work with Forge, what of that is missing, and the
+//! fragments that its owner merges, each with why. Nothing of it is ever written by Forge (INV-11).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::chart::chart;
+use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, WAVE_DELAY, variables};
+use crate::health::HealthChecks;
+use crate::preflight::{Component, Intent, Purpose, WorkloadFacts};
+use crate::yaml;
+
+/// How much a difference matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Without it a run does not work, or waits for the wrong thing.
+    Missing,
+    /// It works, and could be better.
+    Advice,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Difference {
+    /// Of what.
+    pub component: Component,
+    /// How much it matters.
+    pub weight: Weight,
+    /// What, lower case, no full stop.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// What was read of an Argo that is there.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// ConfigMap `argocd-cm`.
+    pub settings: Option<Value>,
+    /// ConfigMap `argocd-rbac-cm`.
+    pub policies: Option<Value>,
+    /// ConfigMap `argocd-cmd-params-cm`.
+    pub parameters: Option<Value>,
+    /// All Deployments and StatefulSets of the cluster.
+    pub workloads: Vec<Value>,
+}
+
+/// What is missing or different in those parts of Argo that are somebody else's.
+pub fn differences(purpose: &Purpose, observed: &Observed, health: &HealthChecks) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for component in Component::ALL {
+        if purpose.intent(component) != Intent::Existing {
+            continue;
+        }
+        let mut tell = |weight, what: String, fix: String| found.push(Difference { component, weight, what, fix });
+        version(component, observed, &mut tell);
+        match component {
+            Component::Cd => cd(purpose, observed, health, &mut tell),
+            Component::Workflows => workflows(observed, &mut tell),
+            Component::Events => {}
+        }
+    }
+    found
+}
+
+/// It is there, and not older than what Forge works with.
+fn version(component: Component, observed: &Observed, tell: &mut impl FnMut(Weight, String, String)) {
+    let title = component.title();
+    let facts: Vec<WorkloadFacts> = observed.workloads.iter().filter_map(WorkloadFacts::read).collect();
+    let mut mine = facts.iter().filter(|facts| facts.component == component).peekable();
+    if mine.peek().is_none() {
+        let fix = format!("install {title}, or set `argo: {{{}: install}}` in forge.yaml", component.field());
+        return tell(Weight::Missing, format!("{title} is not there"), fix);
+    }
+    let (major, minor) = chart(component).oldest;
+    let Some(version) = mine.find_map(|facts| facts.version.clone()) else { return };
+    match numbers(&version) {
+        Some(numbers) if numbers < (major, minor) => tell(
+            Weight::Missing,
+            format!("{title} is {version}, older than {major}.{minor}"),
+            format!("upgrade {title}"),
+        ),
+        _ => {}
+    }
+}
+
+/// `v3.2.2` as `(3, 2)`; nothing where it is no version, which may be a digest or a build of one's own.
+fn numbers(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn data<'v>(config_map: Option<&'v Value>, key: &str) -> Option<&'v str> {
+    config_map?.get("data")?.get(key)?.as_str()
+}
+
+fn cd(purpose: &Purpose, observed: &Observed, health: &HealthChecks, tell: &mut impl FnMut(Weight, String, String)) {
+    let merge = |map: &str| {
+        format!("merge ConfigMap {map} as `forge bootstrap --print` has it, by whatever Argo CD was installed with")
+    };
+    let settings = observed.settings.as_ref();
+    let (account, kind) = ACCOUNT;
+    let has = data(settings, account).is_some_and(|kinds| kinds.split(',').any(|found| found.trim() == kind));
+    if !has {
+        let what = format!("argocd-cm has no `{account}: {kind}`: a run has no account to ask Argo CD with");
+        tell(Weight::Missing, what, merge("argocd-cm"));
+    }
+    let (mut absent, mut other) = (Vec::new(), Vec::new());
+    for (name, script, _) in health.iter() {
+        match data(settings, &name.key()) {
+            None => absent.push(name.as_str()),
+            Some(found) if found.trim_end() != script.as_str().trim_end() => other.push(name.as_str()),
+            Some(_) => {}
+        }
+    }
+    if !absent.is_empty() {
+        let what = format!("argocd-cm has no health check for {}", absent.join(", "));
+        tell(Weight::Missing, what, merge("argocd-cm"));
+    }
+    if !other.is_empty() {
+        let what = format!("argocd-cm has another health check for {}", other.join(", "));
+        let fix = "merge Forge's, or keep yours and put it into health/ of the repository, so that this is quiet";
+        tell(Weight::Advice, what, fix.to_owned());
+    }
+    let missing: Vec<&str> =
+        ["get", "sync"].into_iter().filter(|action| !may(purpose, observed.policies.as_ref(), action)).collect();
+    if !missing.is_empty() {
+        let what = format!("argocd-rbac-cm does not let `forge` {} all Applications", missing.join(" and "));
+        tell(Weight::Missing, what, merge("argocd-rbac-cm"));
+    }
+    let (wave, delay) = WAVE_DELAY;
+    if data(observed.parameters.as_ref(), wave) != Some(delay) {
+        let what = format!("argocd-cmd-params-cm has no `{wave}: \"{delay}\"`: every sync wave costs two seconds more");
+        let fix = format!("{}, and restart the application controller", merge("argocd-cmd-params-cm"));
+        tell(Weight::Advice, what, fix);
+    }
+}
+
+/// True if the policies of Argo CD let the account `forge` do this with Applications of every environment. Patterns that are
+/// narrower than a project are not followed.
+fn may(purpose: &Purpose, policies: Option<&Value>, action: &str) -> bool {
+    let entries = policies.and_then(|map| map.get("data")).and_then(Value::as_object);
+    let is_policy = |key: &str| key.starts_with("policy.") && key.ends_with(".csv");
+    let texts = entries.into_iter().flatten().filter(|(key, _)| is_policy(key)).filter_map(|(_, text)| text.as_str());
+    let lines: Vec<Vec<&str>> =
+        texts.flat_map(str::lines).map(|line| line.split(',').map(str::trim).collect()).collect();
+    let mut who = BTreeSet::from(["forge"]);
+    who.extend(data(policies, "policy.default"));
+    // Each round finds at least one more, or nothing.
+    for _ in 0..lines.len() {
+        let roles = lines.iter().filter_map(|line| match line.as_slice() {
+            ["g", subject, role] if who.contains(subject) => Some(*role),
+            _ => None,
+        });
+        let more: Vec<&str> = roles.filter(|role| !who.contains(role)).collect();
+        if more.is_empty() {
+            break;
+        }
+        who.extend(more);
+    }
+    if who.contains("role:admin") || (action == "get" && who.contains("role:readonly")) {
+        return true;
+    }
+    let rules = |effect: &str, object: &dyn Fn(&str) -> bool| {
+        lines.iter().any(|line| match line.as_slice() {
+            ["p", subject, resource, verb, pattern, found] => {
+                who.contains(subject)
+                    && matches!(*resource, "applications" | "*")
+                    && (*verb == action || *verb == "*")
+                    && object(pattern)
+                    && *found == effect
+            }
+            _ => false,
+        })
+    };
+    let all = |pattern: &str| matches!(pattern, "*" | "*/*");
+    if rules("deny", &all) {
+        return false;
+    }
+    let of = |name: &str| rules("allow", &|pattern: &str| all(pattern) || pattern == format!("{name}/*"));
+    match purpose.environments.as_slice() {
+        [] => rules("allow", &all),
+        environments => environments.iter().all(|environment| of(environment.as_str())),
+    }
+}
+
+fn workflows(observed: &Observed, tell: &mut impl FnMut(Weight, String, String)) {
+    let controllers: Vec<&Value> = observed
+        .workloads
+        .iter()
+        .filter(|workload| WorkloadFacts::read(workload).is_some_and(|facts| facts.plugins.is_some()))
+        .collect();
+    if controllers.is_empty() {
+        return;
+    }
+    let variable = |wanted: &str| {
+        let all = controllers.iter().flat_map(|controller| {
+            let list = controller.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+            list.into_iter().flatten()
+        });
+        let all = all.filter_map(|container| container.get("env").and_then(Value::as_array)).flatten();
+        let mut all = all.filter(|entry| entry.get("name").and_then(Value::as_str) == Some(wanted));
+        all.find_map(|entry| entry.get("value").and_then(Value::as_str))
+    };
+    let [(plugins, on), (requeue, often)] = CONTROLLER;
+    if variable(plugins) != Some(on) {
+        let what = format!("the workflow-controller runs without {plugins}={on}: nodes cannot be tasks of a plugin");
+        let fix = format!("set {plugins}=\"{on}\" in its environment, or deploy with --runner pod");
+        tell(Weight::Missing, what, fix);
+    }
+    if variable(requeue).is_none() {
+        let what = format!(
+            "the workflow-controller runs without {requeue}: each step of a chain takes up to ten seconds longer"
+        );
+        tell(Weight::Advice, what, format!("set {requeue}={often} in its environment"));
+    }
+}
+
+/// What the owner of each part of Argo that is there should merge, and why: one YAML document each. The health checks are
+/// the last one.
+pub fn fragments(purpose: &Purpose, health: &HealthChecks) -> Vec<String> {
+    let mut documents = Vec::new();
+    let config_map = |name: &str, namespace: &str, data: Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    };
+    let mut add = |why: &str, object: &Value| {
+        let why: String = why.lines().map(|line| format!("# {line}\n")).collect();
+        documents.push(format!("{why}{}", yaml::write_blocks(object)));
+    };
+    if purpose.intent(Component::Workflows) == Intent::Existing {
+        let container = json!({"name": "workflow-controller", "env": variables()});
+        add(
+            "To be merged into the environment of the workflow-controller, by whoever owns it; Deployment and container may have\n\
+             other names where you are. ARGO_EXECUTOR_PLUGINS: nodes of a run are tasks of a plugin; without it, deploy with\n\
+             --runner pod. DEFAULT_REQUEUE_TIME: how soon a finished node is looked at; the default is ten seconds a step.",
+            &json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "workflow-controller", "namespace": purpose.place(Component::Workflows)},
+                "spec": {"template": {"spec": {"containers": [container]}}},
+            }),
+        );
+    }
+    if purpose.intent(Component::Cd) == Intent::Existing {
+        let namespace = purpose.place(Component::Cd);
+        let ((account, kind), (wave, delay)) = (ACCOUNT, WAVE_DELAY);
+        add(
+            "To be merged into the data of Argo CD's ConfigMap argocd-cm: the account that runs ask Argo CD with. It has no\n\
+             password and cannot log in; `forge bootstrap` makes a token of it.",
+            &config_map("argocd-cm", namespace, json!({account: kind})),
+        );
+        add(
+            "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the account sees and syncs Applications, sees\n\
+             projects, and may do nothing else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
+            &config_map("argocd-rbac-cm", namespace, json!({POLICY_KEY: POLICY})),
+        );
+        add(
+            "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like: without it the application\n\
+             controller sleeps two seconds after every sync wave. It has to be restarted to take it up.",
+            &config_map("argocd-cmd-params-cm", namespace, json!({wave: delay})),
+        );
+        documents.push(health.fragment(namespace));
+    }
+    documents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Intents;
+    use crate::yaml::{Dialect, Limits, Node, read};
+    use std::collections::BTreeMap;
+
+    fn purpose() -> Purpose {
+        let environments = vec!["dev".parse().unwrap(), "production".parse().unwrap()];
+        Purpose { intents: Intents::existing(), environments, ..Purpose::default() }
+    }
+
+    fn health() -> HealthChecks {
+        HealthChecks::merge(&BTreeMap::new())
+    }
+
+    fn workload(part: &str, image: &str) -> Value {
+        json!({
+            "metadata": {"name": part, "labels": {"app.kubernetes.io/part-of": part}},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "image": image, "env": []}]}}},
+        })
+    }
+
+    fn bare() -> Observed {
+        let workloads =
+            vec![workload("argocd", "argocd:v3.1.0"), workload("argo-workflows", "workflow-controller:v3.6.2")];
+        Observed { workloads, ..Observed::default() }
+    }
+
+    /// An Argo into which the fragments were merged.
+    fn merged() -> Observed {
+        let mut observed = bare();
+        let text = fragments(&purpose(), &health()).join("---\n");
+        let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
+        assert!(stream.problems.is_empty(), "{:?}", stream.problems);
+        for object in stream.documents.iter().map(Node::to_json) {
+            let place = match object["metadata"]["name"].as_str().unwrap() {
+                "argocd-cm" => &mut observed.settings,
+                "argocd-rbac-cm" => &mut observed.policies,
+                "argocd-cmd-params-cm" => &mut observed.parameters,
+                "workflow-controller" => {
+                    let env = object["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+                    observed.workloads[1]["spec"]["template"]["spec"]["containers"][0]["env"] = env;
+                    continue;
+                }
+                other => panic!("{other}"),
+            };
+            let map = place.get_or_insert_with(|| json!({"data": {}}));
+            map["data"].as_object_mut().unwrap().extend(object["data"].as_object().unwrap().clone());
+        }
+        observed
+    }
+
+    #[test]
+    fn what_is_printed_and_merged_leaves_no_difference() {
+        assert_eq!(differences(&purpose(), &merged(), &health()), []);
+    }
+
+    #[test]
+    fn without_it_everything_is_told_with_what_to_do() {
+        let found = differences(&purpose(), &bare(), &health());
+        let what = |weight| -> Vec<&str> {
+            found.iter().filter(|found| found.weight == weight).map(|found| found.what.as_str()).collect()
+        };
+        let missing = what(Weight::Missing);
+        assert_eq!(missing.len(), 4, "{missing:?}");
+        assert!(missing[0].contains("accounts.forge") && missing[1].contains("apps_StatefulSet"), "{missing:?}");
+        assert!(missing[2].contains("get and sync") && missing[3].contains("ARGO_EXECUTOR_PLUGINS"), "{missing:?}");
+        assert_eq!(what(Weight::Advice).len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_there_or_too_old_is_told_and_what_forge_installs_is_not() {
+        let found = differences(&purpose(), &Observed { workloads: Vec::new(), ..merged() }, &health());
+        let what: Vec<&str> = found.iter().map(|found| found.what.as_str()).collect();
+        assert_eq!(what, ["Argo CD is not there", "Argo Workflows is not there"]);
+        let mut old = merged();
+        old.workloads[0] = workload("argocd", "argocd:v2.14.3");
+        let found = differences(&purpose(), &old, &health());
+        assert_eq!(found[0].what, "Argo CD is v2.14.3, older than 3.0");
+        let install = Purpose { intents: Intents::install(), ..purpose() };
+        assert_eq!(differences(&install, &Observed::default(), &health()), []);
+        assert!(fragments(&install, &health()).is_empty());
+        assert_eq!((numbers("v3.7.6"), numbers("latest"), numbers("sha256:00")), (Some((3, 7)), None, None));
+    }
+
+    #[test]
+    fn a_check_of_the_owners_own_is_advice() {
+        let mut own = merged();
+        let key = format!("{}batch_Job", crate::health::KEY_PREFIX);
+        own.settings.as_mut().unwrap()["data"][&key] = json!("return {}");
+        let found = differences(&purpose(), &own, &health());
+        assert_eq!((found.len(), found[0].weight), (1, Weight::Advice));
+        assert!(found[0].what.contains("batch_Job"));
+    }
+
+    #[test]
+    fn rights_are_found_in_every_policy_through_roles_and_by_project() {
+        let may = |data: Value| {
+            let map = json!({ "data": data });
+            ["get", "sync"].map(|action| super::may(&purpose(), Some(&map), action))
+        };
+        assert_eq!(may(json!({})), [false, false]);
+        assert_eq!(may(json!({"policy.csv": POLICY})), [true, true]);
+        assert_eq!(may(json!({"policy.own.csv": POLICY, "policy.csv": "p, x, *, *, *, allow"})), [true, true]);
+        assert_eq!(may(json!({"policy.default": "role:readonly"})), [true, false]);
+        let role = "g, forge, role:run\np, role:run, applications, *, */*, allow";
+        assert_eq!(may(json!({"policy.csv": role})), [true, true]);
+        let one = "p, forge, applications, *, dev/*, allow";
+        assert_eq!(may(json!({"policy.csv": one})), [false, false]);
+        let both = format!("{one}\np, forge, applications, *, production/*, allow");
+        assert_eq!(may(json!({"policy.csv": both})), [true, true]);
+        let denied = format!("{POLICY}p, forge, applications, sync, */*, deny");
+        assert_eq!(may(json!({"policy.csv": denied})), [true, false]);
+        assert_eq!(may(json!({"policy.csv": 7, "scopes": "[groups]"})), [false, false]);
+    }
+}

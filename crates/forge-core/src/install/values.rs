@@ -1,0 +1,246 @@
+//! What the charts are given: Forge's own values, the health checks, and over them what the repository says in
+//! `argo/values/<chart>.yaml`.
+
+use serde_json::{Value, json};
+
+use super::chart::{Chart, chart};
+use crate::digest::Digest;
+use crate::health::HealthChecks;
+use crate::preflight::Component;
+
+/// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
+pub const VALUES_FOLDER: &str = "argo/values";
+
+/// What the account `forge` of Argo CD may do: see and sync Applications, see projects, and nothing else.
+pub(super) const POLICY: &str = "\
+p, forge, applications, get, */*, allow
+p, forge, applications, sync, */*, allow
+";
+/// Its key in `argocd-rbac-cm`. Argo CD reads every `policy.<name>.csv` beside `policy.csv`, which stays the owner's.
+pub(super) const POLICY_KEY: &str = "policy.forge.csv";
+/// The account, in `argocd-cm`.
+pub(super) const ACCOUNT: (&str, &str) = ("accounts.forge", "apiKey");
+/// In `argocd-cmd-params-cm`: without it every sync wave costs two seconds.
+pub(super) const WAVE_DELAY: (&str, &str) = ("controller.sync.wave.delay.seconds", "0");
+/// In the environment of the workflow-controller: nodes are tasks of a plugin, and how soon what an agent pod reported is
+/// looked at, which is ten seconds by default.
+pub(super) const CONTROLLER: [(&str, &str); 2] = [("ARGO_EXECUTOR_PLUGINS", "true"), ("DEFAULT_REQUEUE_TIME", "100ms")];
+
+/// The part of Argo that a file of a repository has values for.
+pub fn values_file(path: &str) -> Option<Component> {
+    let name = path.strip_prefix(VALUES_FOLDER)?.strip_prefix('/')?.strip_suffix(".yaml")?;
+    Component::ALL.into_iter().find(|component| chart(*component).name == name)
+}
+
+/// The file of a repository that has values for a part of Argo.
+pub fn values_path(component: Component) -> String {
+    format!("{VALUES_FOLDER}/{}.yaml", chart(component).name)
+}
+
+/// What every Argo that works with Forge is told, whoever installs it. What Forge does not need is not installed: single
+/// sign-on by Dex, notifications, the server of Argo Workflows.
+pub fn tuned(component: Component, namespace: &str) -> Value {
+    let ((wave, delay), (account, kind)) = (WAVE_DELAY, ACCOUNT);
+    match component {
+        Component::Cd => json!({
+            "dex": {"enabled": false},
+            "notifications": {"enabled": false},
+            "configs": {
+                "params": {wave: delay},
+                "cm": {account: kind},
+                "rbac": {POLICY_KEY: POLICY},
+            },
+        }),
+        Component::Workflows => json!({
+            // The chart gives rights in each of these; by itself it would name `default`.
+            "controller": {
+                "workflowNamespaces": [namespace],
+                "extraEnv": variables(),
+                // At every look it warns of each task that has not begun: at a thousand nodes that is most of its work.
+                "logging": {"level": "error"},
+            },
+            "server": {"enabled": false},
+        }),
+        Component::Events => json!({}),
+    }
+}
+
+/// The environment of the workflow-controller.
+pub(super) fn variables() -> Vec<Value> {
+    CONTROLLER.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+}
+
+/// A value with another one over it: mappings are joined, everything else is replaced. `null` is kept, because Helm takes
+/// a chart's own value away with it.
+pub fn merged(base: Value, over: &Value) -> Value {
+    match (base, over) {
+        (Value::Object(mut fields), Value::Object(others)) => {
+            for (key, other) in others {
+                let value = match fields.remove(key) {
+                    Some(value) => merged(value, other),
+                    None => other.clone(),
+                };
+                fields.insert(key.clone(), value);
+            }
+            Value::Object(fields)
+        }
+        (_, other) => other.clone(),
+    }
+}
+
+/// The same value with all keys in order: files that differ in nothing else give one digest (INV-9).
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut entries: Vec<(&String, &Value)> = fields.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+/// What a part of Argo is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which part.
+    pub component: Component,
+    /// Its chart.
+    pub chart: Chart,
+    /// Where.
+    pub namespace: String,
+    /// The values, all of them.
+    pub values: Value,
+    /// The digest of chart and values: where it is that of what is there, nothing has to be done.
+    pub digest: Digest,
+}
+
+impl Wanted {
+    /// From the checks and the values of a repository. `content` is the digest of the chart itself, where it is at hand; a
+    /// chart that is not is known by name and version.
+    pub fn new(
+        component: Component,
+        namespace: &str,
+        health: &HealthChecks,
+        own: Option<&Value>,
+        content: Option<&Digest>,
+    ) -> Self {
+        let chart = chart(component);
+        let mut values = tuned(component, namespace);
+        if component == Component::Cd {
+            values = merged(values, &health.chart_values());
+        }
+        if let Some(own) = own {
+            values = merged(values, own);
+        }
+        let values = sorted(&values);
+        let digest = Digest::of_json(&json!({
+            "chart": chart.name, "version": chart.version, "content": content, "namespace": namespace, "values": values,
+        }));
+        Self { component, chart, namespace: namespace.to_owned(), values, digest }
+    }
+
+    /// The digest as a label, which has 63 characters at most.
+    pub fn label(&self) -> String {
+        self.digest.as_str().trim_start_matches("sha256:").chars().take(40).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn wanted(component: Component, own: Option<&Value>) -> Wanted {
+        Wanted::new(component, "here", &HealthChecks::merge(&BTreeMap::new()), own, None)
+    }
+
+    #[test]
+    fn argo_cd_is_told_of_the_account_its_rights_the_waves_and_the_health_checks() {
+        let values = wanted(Component::Cd, None).values;
+        assert_eq!(values["configs"]["cm"]["accounts.forge"], "apiKey");
+        assert_eq!(values["configs"]["rbac"]["policy.forge.csv"], POLICY);
+        assert_eq!(values["configs"]["params"], json!({"controller.sync.wave.delay.seconds": "0"}));
+        let checks = values["configs"]["cm"].as_object().unwrap().keys();
+        let checks = checks.filter(|key| key.starts_with(crate::health::KEY_PREFIX)).count();
+        assert_eq!(checks, crate::health::BUILT_IN.len());
+        for line in POLICY.lines() {
+            let rule: Vec<&str> = line.split(", ").collect();
+            assert!(matches!(rule.as_slice(), ["p", "forge", _, "get" | "sync", _, "allow"]), "{line}");
+        }
+    }
+
+    #[test]
+    fn argo_workflows_runs_plugins_looks_often_and_only_where_it_is() {
+        let values = wanted(Component::Workflows, None).values;
+        assert_eq!(
+            yaml(&values),
+            "\
+controller:
+  extraEnv:
+    - name: ARGO_EXECUTOR_PLUGINS
+      value: \"true\"
+    - name: DEFAULT_REQUEUE_TIME
+      value: \"100ms\"
+  logging:
+    level: error
+  workflowNamespaces:
+    - here
+server:
+  enabled: false
+"
+        );
+        assert_eq!(wanted(Component::Events, None).values, json!({}));
+    }
+
+    fn yaml(value: &Value) -> String {
+        crate::yaml::write(value)
+    }
+
+    #[test]
+    fn values_of_the_repository_lie_over_ours() {
+        let own = json!({
+            "dex": {"enabled": true, "env": [1]},
+            "configs": {"rbac": {"policy.csv": "g, team, role:admin"}, "cm": {"accounts.forge": null}},
+            "server": {"replicas": 2},
+        });
+        let values = wanted(Component::Cd, Some(&own)).values;
+        assert_eq!(values["dex"], json!({"enabled": true, "env": [1]}));
+        assert_eq!(values["notifications"], json!({"enabled": false}));
+        assert_eq!(values["configs"]["rbac"]["policy.forge.csv"], POLICY);
+        assert_eq!(values["configs"]["rbac"]["policy.csv"], "g, team, role:admin");
+        assert_eq!(values["configs"]["cm"].get("accounts.forge"), Some(&Value::Null));
+        assert_eq!(values["server"]["replicas"], 2);
+        // A list is replaced: where it would be joined is not to be known.
+        assert_eq!(merged(json!({"a": [1, 2]}), &json!({"a": [3]})), json!({"a": [3]}));
+        assert_eq!(merged(json!({"a": {"b": 1}}), &json!({"a": 2})), json!({"a": 2}));
+        assert_eq!(merged(json!({"a": 1}), &json!({"a": {"b": 2}})), json!({"a": {"b": 2}}));
+    }
+
+    #[test]
+    fn the_digest_is_that_of_chart_and_values_and_of_nothing_else() {
+        let a: Value = serde_json::from_str(r#"{"x": 1, "y": {"a": 1, "b": 2}}"#).unwrap();
+        let b: Value = serde_json::from_str(r#"{"y": {"b": 2, "a": 1}, "x": 1}"#).unwrap();
+        let of = |own: &Value| wanted(Component::Events, Some(own)).digest;
+        assert_eq!(of(&a), of(&b));
+        assert_ne!(of(&a), of(&json!({"x": 2, "y": {"a": 1, "b": 2}})));
+        assert_ne!(wanted(Component::Events, None).digest, wanted(Component::Workflows, None).digest);
+        let health = HealthChecks::merge(&BTreeMap::new());
+        let content = Digest::of(b"chart");
+        let with = Wanted::new(Component::Events, "here", &health, None, Some(&content));
+        assert_ne!(with.digest, wanted(Component::Events, None).digest);
+        assert_eq!(with.label().len(), 40);
+        assert!(with.digest.as_str().contains(&with.label()));
+    }
+
+    #[test]
+    fn a_file_of_values_is_named_after_its_chart() {
+        for component in Component::ALL {
+            assert_eq!(values_file(&values_path(component)), Some(component));
+        }
+        for other in ["values/argocd.yaml", "values/argo-cd.yml", "argo-cd.yaml", "values/x/argo-cd.yaml"] {
+            assert_eq!(values_file(&format!("argo/{other}")), None, "{other}");
+        }
+    }
+}

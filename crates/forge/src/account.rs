@@ -1,0 +1,439 @@
+//! The token of the Argo CD account `forge`: how it lies in its Secret, how another one is made and takes its place, and how
+//! those before it are taken from the account (SPEC.md section 4). The decisions are in `forge_core::token`.
+//!
+//! There is never a moment without a token that works: a new one is proven before it is stored, the old ones go on until
+//! every pod has had time to read it, and what is deleted is decided by what the Secret holds then. Who stops anywhere in
+//! between leaves a mark in the Secret, and the next `rotate` or `bootstrap` completes it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use forge_core::code::Code;
+use forge_core::digest::Digest;
+use forge_core::duration;
+use forge_core::failure::Failure;
+use forge_core::render::{ARGOCD_SECRET, MANAGED_BY};
+use forge_core::token::{self, Token};
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value, json};
+
+use crate::argocd::{self, ACCOUNT, ArgoCd};
+use crate::cluster::{Cluster, ClusterError, path, secret_text};
+
+const TOKEN: &str = "token";
+const SERVER: &str = "server";
+const TOKEN_ID: &str = "token-id";
+const EXPIRES: &str = "expires";
+/// From when on every other token of the account may go; there only while that is still to be done.
+const RETIRE_AFTER: &str = "retire-after";
+/// What of the Secret is ours.
+const KEYS: [&str; 6] = [TOKEN, SERVER, argocd::CERTIFICATE, TOKEN_ID, EXPIRES, RETIRE_AFTER];
+
+/// How long a token that was just made may be refused: argocd-server reads its accounts from a cache.
+const SETTLING: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Where the Secret of the account is.
+pub(crate) fn secret_path(workflows: &str) -> String {
+    path::object(&path::core(workflows, "secrets"), ARGOCD_SECRET)
+}
+
+/// What the Secret says.
+pub(crate) struct Stored {
+    pub(crate) server: String,
+    pub(crate) token: SecretString,
+    /// Its id; nothing where a version of Forge that knew none wrote it. Empty where the token does not say.
+    pub(crate) id: Option<String>,
+    pub(crate) expires: Option<Timestamp>,
+    pub(crate) retire_after: Option<Timestamp>,
+    version: String,
+}
+
+impl Stored {
+    /// What a Secret says; nothing where it is not what bootstrap writes.
+    pub(crate) fn read(secret: &Value) -> Option<Self> {
+        let time = |key: &str| secret_text(secret, key).and_then(|text| text.parse().ok());
+        Some(Self {
+            server: secret_text(secret, SERVER)?,
+            token: SecretString::from(secret_text(secret, TOKEN)?),
+            id: secret_text(secret, TOKEN_ID),
+            expires: time(EXPIRES),
+            retire_after: time(RETIRE_AFTER),
+            version: secret.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The token is one that this version did not store, or its end is near.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.id.is_none() || argocd::claims(&self.token).is_some_and(|claims| claims.token.is_due(now))
+    }
+}
+
+/// What is to be stored.
+pub(crate) struct Content<'c> {
+    pub(crate) server: &'c str,
+    pub(crate) token: &'c SecretString,
+    pub(crate) certificates: Option<&'c str>,
+    pub(crate) retire_after: Option<Timestamp>,
+}
+
+impl Content<'_> {
+    /// As the Secret holds it: what is not there is `null`, so that a patch takes it away.
+    fn data(&self) -> Map<String, Value> {
+        let encoded = |text: &str| json!(base64::engine::general_purpose::STANDARD.encode(text));
+        let claims = argocd::claims(self.token);
+        let id = claims.as_ref().map_or("", |claims| claims.token.id.as_str());
+        let expires = claims.as_ref().and_then(|claims| claims.token.expires);
+        let mut data: Map<String, Value> = KEYS.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
+        let mut put = |key: &str, text: &str| data.insert(key.to_owned(), encoded(text));
+        put(TOKEN, self.token.expose_secret());
+        put(SERVER, self.server);
+        put(TOKEN_ID, id);
+        if let Some(certificates) = self.certificates {
+            put(argocd::CERTIFICATE, certificates);
+        }
+        if let Some(expires) = expires {
+            put(EXPIRES, &expires.to_string());
+        }
+        if let Some(after) = self.retire_after {
+            put(RETIRE_AFTER, &after.to_string());
+        }
+        data
+    }
+
+    /// A Secret that says this already; what else it says is somebody else's.
+    fn is_held(&self, stored: &Value) -> bool {
+        let there = |value: &&Value| !value.is_null();
+        let found = |key: &str| stored.get("data").and_then(|data| data.get(key)).filter(there);
+        self.data().iter().all(|(key, value)| found(key) == Some(value).filter(there))
+    }
+}
+
+/// Stores it, where it is not stored yet. True if something was written.
+///
+/// # Errors
+/// When somebody else changed the Secret since it was read, or it may not be written.
+pub(crate) async fn store(
+    cluster: &Cluster,
+    workflows: &str,
+    stored: Option<&Value>,
+    content: &Content<'_>,
+) -> Result<bool, Failure> {
+    let labels = json!({MANAGED_BY: "forge"});
+    let written = match stored {
+        Some(stored) if content.is_held(stored) => return Ok(false),
+        Some(stored) => {
+            let version = stored.pointer("/metadata/resourceVersion");
+            let patch = json!({"metadata": {"resourceVersion": version, "labels": labels}, "data": content.data()});
+            cluster.merge(&secret_path(workflows), &patch).await
+        }
+        None => {
+            let data: Map<String, Value> = content.data().into_iter().filter(|(_, value)| !value.is_null()).collect();
+            let object = json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {"name": ARGOCD_SECRET, "namespace": workflows, "labels": labels},
+                "data": data,
+            });
+            cluster.create(&path::core(workflows, "secrets"), &object).await
+        }
+    };
+    match written {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_conflict() => Err(contested("it was changed after it was read")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Somebody else is at it.
+fn contested(why: &str) -> Failure {
+    Failure::new(Code::TokenContested, format!("Secret `{ARGOCD_SECRET}`: {why}"))
+        .hint("the token that is stored works; run it again if it should be replaced once more")
+}
+
+/// Whether Argo CD accepts a token as one of the account.
+///
+/// # Errors
+/// When Argo CD does not answer, or the token is one of somebody else: then it is not ours to replace (INV-11).
+pub(crate) async fn accepts(argocd: &ArgoCd) -> Result<bool, Failure> {
+    match argocd.who().await {
+        Ok(Some(name)) if name == ACCOUNT => Ok(true),
+        Ok(Some(name)) => Err(foreign(&name)),
+        Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => Ok(false),
+        Err(error) => Err(argocd::failure(&error)),
+    }
+}
+
+fn foreign(name: &str) -> Failure {
+    let name = forge_core::name::clip(name);
+    Failure::new(Code::TokenUnusable, format!("the stored token is one of `{name}` and not of the account `{ACCOUNT}`"))
+        .hint(format!("replace it where it was made, or bootstrap with a token of `{ACCOUNT}` in --argocd-token-file"))
+}
+
+/// Who makes the next token.
+pub(crate) struct Minter {
+    argocd: ArgoCd,
+    /// In words.
+    pub(crate) who: &'static str,
+}
+
+/// Who may make a token: whose token was given, else the account itself while the stored one is accepted, else the
+/// administrator by the initial password.
+///
+/// # Errors
+/// When none of them can.
+pub(crate) async fn minter(
+    cluster: &Cluster,
+    namespace: &str,
+    stored: &ArgoCd,
+    accepted: bool,
+    administrator: Option<&SecretString>,
+) -> Result<Minter, Failure> {
+    if let Some(token) = administrator {
+        return Ok(Minter { argocd: stored.with(token.clone()), who: "the account of --argocd-admin-token-file" });
+    }
+    if accepted {
+        return Ok(Minter { argocd: stored.clone(), who: "the account itself" });
+    }
+    let secret = cluster.get(&path::object(&path::core(namespace, "secrets"), "argocd-initial-admin-secret")).await?;
+    let password = secret.as_ref().and_then(|secret| secret_text(secret, "password")).map(SecretString::from);
+    let Some(password) = password else {
+        return Err(Failure::new(
+            Code::TokenUnusable,
+            "no token of the Argo CD account `forge` is accepted, and there is no initial administrator's password to make one with",
+        )
+        .hint("make one with `argocd account generate-token --account forge` and give it to `forge bootstrap` with --argocd-token-file; or `forge rotate --argocd-admin-token-file FILE`"));
+    };
+    let argocd = stored.administrator(&password).await.map_err(|error| argocd::failure(&error))?;
+    Ok(Minter { argocd, who: "the initial administrator" })
+}
+
+impl Minter {
+    /// Makes a token that ends, and proves that Argo CD accepts it.
+    ///
+    /// # Errors
+    /// When it is not made, or not accepted.
+    pub(crate) async fn mint(&self, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
+        let id = new_id(Timestamp::now());
+        let token = self.argocd.mint(&id, lifetime).await.map_err(|error| {
+            let mut failure = argocd::failure(&error);
+            failure.hint = Some(
+                "argocd-cm needs `accounts.forge: apiKey`, argocd-rbac-cm a policy that lets it get and sync applications".to_owned(),
+            );
+            failure
+        })?;
+        if let Err(failure) = proven(&self.argocd.with(token.clone())).await {
+            // It is of no use to anybody.
+            let _ = self.argocd.forget(&id).await;
+            return Err(failure);
+        }
+        Ok((id, token))
+    }
+
+    /// All tokens of the account.
+    ///
+    /// # Errors
+    /// When they may not be listed.
+    pub(crate) async fn tokens(&self) -> Result<Vec<Token>, Failure> {
+        self.argocd.tokens().await.map_err(|error| argocd::failure(&error))
+    }
+
+    /// Takes a token back that nobody has.
+    pub(crate) async fn take_back(&self, id: &str) {
+        let _ = self.argocd.forget(id).await;
+    }
+}
+
+/// An id that says whose it is and when it was made, and that no other one has.
+fn new_id(now: Timestamp) -> String {
+    let unique = Digest::of(format!("{}-{}", now.as_nanosecond(), std::process::id()).as_bytes());
+    format!("forge-{}-{}", now.strftime("%Y%m%dt%H%M%Sz"), unique.short(8))
+}
+
+/// Waits until Argo CD accepts a token.
+///
+/// # Errors
+/// When it does not within a while.
+async fn proven(argocd: &ArgoCd) -> Result<(), Failure> {
+    let end = tokio::time::Instant::now() + SETTLING;
+    loop {
+        match accepts(argocd).await {
+            Ok(true) => return Ok(()),
+            Err(failure) if failure.code != Code::ArgoUnreachable => return Err(failure),
+            last if tokio::time::Instant::now() >= end => {
+                last?;
+                return Err(Failure::new(
+                    Code::TokenUnusable,
+                    format!("Argo CD does not accept the new token of the account `{ACCOUNT}`"),
+                )
+                .hint("no token was deleted; is the account enabled, and do all replicas of argocd-server run?"));
+            }
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Takes every token from the account that is not newer than the stored one, which must be this one; proves first that it is
+/// accepted, and again afterwards. Then the mark is taken from the Secret.
+///
+/// # Errors
+/// When another token is stored by now, the stored one is not accepted, or one cannot be deleted.
+pub(crate) async fn retire(cluster: &Cluster, workflows: &str, id: &str) -> Result<Vec<String>, Failure> {
+    let secret = cluster.get(&secret_path(workflows)).await?;
+    let stored = secret.as_ref().and_then(Stored::read).filter(|stored| stored.id.as_deref() == Some(id));
+    let Some(stored) = stored else { return Err(contested("another token is stored by now")) };
+    let argocd = behind(cluster, &stored)?;
+    proven(&argocd).await?;
+    let all = argocd.tokens().await.map_err(|error| argocd::failure(&error))?;
+    let mut gone = Vec::new();
+    for token in going(&all, id)? {
+        argocd.forget(&token.id).await.map_err(|error| argocd::failure(&error))?;
+        gone.push(token.id.clone());
+    }
+    if !gone.is_empty() {
+        proven(&argocd).await?;
+    }
+    if stored.retire_after.is_some() {
+        let patch = json!({"metadata": {"resourceVersion": stored.version}, "data": {RETIRE_AFTER: null}});
+        match cluster.merge(&secret_path(workflows), &patch).await {
+            // Who changed it has set a mark of his own, or has no need of ours.
+            Err(error) if !error.is_conflict() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(gone)
+}
+
+/// The tokens that go when this one stays.
+///
+/// # Errors
+/// When the account does not know it.
+fn going<'t>(all: &'t [Token], id: &str) -> Result<Vec<&'t Token>, Failure> {
+    token::others(all, id).ok_or_else(|| {
+        Failure::new(
+            Code::TokenUnusable,
+            format!("the account `{ACCOUNT}` does not list its token `{}`", forge_core::name::clip(id)),
+        )
+        .hint("no token was deleted; run it again when argocd-server is well")
+    })
+}
+
+/// Argo CD through the API server, as the Secret says.
+///
+/// # Errors
+/// When its address is not one inside the cluster.
+pub(crate) fn behind(cluster: &Cluster, stored: &Stored) -> Result<ArgoCd, Failure> {
+    ArgoCd::proxied(cluster, &stored.server, stored.token.clone()).ok_or_else(|| unusable(&stored.server))
+}
+
+/// An address that the API server cannot reach.
+pub(crate) fn unusable(server: &str) -> Failure {
+    let server = forge_core::name::clip(server);
+    Failure::new(Code::BadArgument, format!("`{server}` is not an address inside the cluster"))
+}
+
+/// A token from a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn token_in(file: &Path) -> Result<SecretString, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display())))?;
+    Ok(SecretString::from(text.trim().to_owned()))
+}
+
+/// A lifetime that a token can have.
+///
+/// # Errors
+/// When it is too short to be replaced in time.
+pub(crate) fn lifetime(asked: duration::Duration, grace: duration::Duration) -> Result<duration::Duration, Failure> {
+    let least = token::SHORTEST.max(duration::Duration::from_seconds(grace.seconds().saturating_mul(4)));
+    if asked < least {
+        return Err(Failure::new(Code::BadArgument, format!("a token that ends after {asked} ends too soon"))
+            .hint(format!("--token-lifetime is at least {least}: four times the grace, and an hour")));
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(text: &str) -> SecretString {
+        SecretString::from(text.to_owned())
+    }
+
+    fn jwt(id: &str, issued: i64, expires: Option<i64>) -> SecretString {
+        let claims = json!({"sub": "forge:apiKey", "jti": id, "iat": issued, "exp": expires});
+        let payload = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims.to_string());
+        secret(&format!("e30.{payload}.c2ln"))
+    }
+
+    fn content<'c>(server: &'c str, token: &'c SecretString, certificates: Option<&'c str>) -> Content<'c> {
+        Content { server, token, certificates, retire_after: None }
+    }
+
+    fn as_secret(content: &Content<'_>) -> Value {
+        let data: Map<String, Value> = content.data().into_iter().filter(|(_, value)| !value.is_null()).collect();
+        json!({"metadata": {"resourceVersion": "7"}, "data": data})
+    }
+
+    #[test]
+    fn a_secret_is_written_when_address_token_certificate_or_mark_changed_and_only_then() {
+        let (token, other) = (secret("t"), secret("u"));
+        let before = content("https://a.argocd.svc", &token, Some("c"));
+        let mut stored = as_secret(&before);
+        stored["data"]["somebody"] = json!("else");
+        assert!(before.is_held(&stored));
+        assert!(!content("https://b.argocd.svc", &token, Some("c")).is_held(&stored));
+        assert!(!content("https://a.argocd.svc", &token, Some("d")).is_held(&stored));
+        assert!(!content("https://a.argocd.svc", &token, None).is_held(&stored));
+        assert!(!content("https://a.argocd.svc", &other, Some("c")).is_held(&stored));
+        assert!(!before.is_held(&json!({})));
+        let marked = Content { retire_after: Some(Timestamp::UNIX_EPOCH), ..before };
+        assert!(!marked.is_held(&stored));
+        assert!(!content("https://a.argocd.svc", &token, Some("c")).is_held(&as_secret(&marked)));
+    }
+
+    #[test]
+    fn what_is_stored_beside_a_token_is_what_the_token_says_and_reads_back() {
+        let token = jwt("forge-1", 100, Some(1_000));
+        let kept = Content { retire_after: Some(Timestamp::UNIX_EPOCH), ..content("http://a.b.svc", &token, None) };
+        let stored = Stored::read(&as_secret(&kept)).unwrap();
+        assert_eq!((stored.server.as_str(), stored.id.as_deref()), ("http://a.b.svc", Some("forge-1")));
+        assert_eq!(stored.expires.map(Timestamp::as_second), Some(1_000));
+        assert_eq!((stored.retire_after, stored.version.as_str()), (Some(Timestamp::UNIX_EPOCH), "7"));
+        let (early, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(800).unwrap());
+        assert!(!stored.is_due(early) && stored.is_due(late));
+        // A token that says nothing is somebody's own: it is kept as it is.
+        let opaque = secret("opaque");
+        let stored = Stored::read(&as_secret(&content("http://a.b.svc", &opaque, None))).unwrap();
+        assert_eq!((stored.id.as_deref(), stored.expires), (Some(""), None));
+        assert!(!stored.is_due(late));
+        // One that an older version stored, which never ends, is replaced.
+        let endless = jwt("x", 100, None);
+        let mut old = as_secret(&content("http://a.b.svc", &endless, None));
+        old["data"].as_object_mut().unwrap().remove(TOKEN_ID);
+        assert!(Stored::read(&old).unwrap().is_due(early));
+        assert!(Stored::read(&json!({"data": {}})).is_none());
+    }
+
+    #[test]
+    fn ids_differ_say_when_and_fit_into_a_path() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let (one, other) = (new_id(now), new_id(now.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap()));
+        assert!(one != other && one.starts_with("forge-20270115t080000z-"), "{one}");
+        assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{one}");
+    }
+
+    #[test]
+    fn a_token_must_outlive_the_grace_by_far() {
+        let (minute, hour) = (duration::Duration::from_seconds(60), duration::Duration::from_seconds(3600));
+        assert_eq!(lifetime(hour, minute).unwrap(), hour);
+        assert!(lifetime(minute, minute).is_err());
+        assert!(lifetime(hour, hour).is_err());
+        assert!(lifetime(duration::Duration::ZERO, duration::Duration::ZERO).is_err());
+        assert!(lifetime(token::LIFETIME, token::GRACE).is_ok());
+    }
+}

@@ -1,0 +1,531 @@
+//! The `helm` program, behind a port: it is given a kubeconfig and values in files that only we can read, never a secret as
+//! an argument; what it says is bounded, and so is its time; and it does not outlive us. What it does is the caller's.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::name::{clean, clip, cut};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use secrecy::{ExposeSecret as _, SecretString};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+
+use crate::interrupt::Interrupts;
+
+/// The oldest minor version of Helm 3 that keeps labels of a release.
+const OLDEST: u64 = 14;
+/// What it may print: the objects of a release are a few megabytes.
+const MOST_OUTPUT: u64 = 32 << 20;
+/// What is kept of its complaints.
+const MOST_COMPLAINTS: usize = 16 << 10;
+/// What of them is shown.
+const SHOWN: usize = 700;
+/// How long what asks nothing of a cluster may take; a chart may have to be fetched.
+const QUICK: Duration = Duration::from_secs(120);
+/// How long it may take to put things away when it is told to stop.
+const GRACE: Duration = Duration::from_secs(20);
+/// How many revisions of a release are kept.
+const HISTORY: &str = "10";
+/// Ends it when we are killed, where there is such a program; where there is none, as in a container, all processes end with
+/// the first one.
+const GUARD: &[&str] = if cfg!(target_os = "linux") { &["setpriv", "--pdeathsig", "KILL", "--"] } else { &[] };
+/// What of the environment would change what it does, or is not its business.
+const REMOVED: [&str; 14] = [
+    "FORGE_KUBECONFIG_DATA",
+    "HELM_BURST_LIMIT",
+    "HELM_DEBUG",
+    "HELM_DRIVER",
+    "HELM_KUBEAPISERVER",
+    "HELM_KUBEASGROUPS",
+    "HELM_KUBEASUSER",
+    "HELM_KUBECAFILE",
+    "HELM_KUBECONTEXT",
+    "HELM_KUBEINSECURE_SKIP_TLS_VERIFY",
+    "HELM_KUBETLS_SERVER_NAME",
+    "HELM_KUBETOKEN",
+    "HELM_MAX_HISTORY",
+    "HELM_NAMESPACE",
+];
+
+/// Why helm did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HelmError {
+    /// It is not there, or is no program.
+    #[error("`{program}` cannot be started: {error}")]
+    Missing {
+        /// Which.
+        program: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It is another Helm.
+    #[error("`{program}` is Helm {found}")]
+    Version {
+        /// Which.
+        program: String,
+        /// What it says.
+        found: String,
+    },
+    /// It said no.
+    #[error("`helm {what}` failed: {said}")]
+    Failed {
+        /// What was asked for.
+        what: &'static str,
+        /// In its own words.
+        said: String,
+    },
+    /// It did not end.
+    #[error("`helm {what}` did not end within {seconds} s and was killed")]
+    TimedOut {
+        /// What was asked for.
+        what: &'static str,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// It did not stop talking.
+    #[error("`helm {what}` wrote more than {MOST_OUTPUT} bytes and was killed")]
+    Flooded {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// Somebody told us to stop, and we told it.
+    #[error("interrupted")]
+    Interrupted,
+    /// A file for it cannot be written, or it cannot be waited for.
+    #[error("failed to work with helm: {0}")]
+    Machine(io::Error),
+}
+
+impl HelmError {
+    /// Where helm itself is the reason, and nothing of the cluster.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Missing { .. } | Self::Version { .. } => Failure::new(Code::HelmUnusable, self)
+                .hint(format!("install Helm 3.{OLDEST} or newer (not 4), or name it with --helm or FORGE_HELM")),
+            _ => Failure::new(Code::HelmUnusable, self).hint("run it again; `helm version` must say what it is"),
+        }
+    }
+}
+
+/// A release and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Release<'r> {
+    pub(crate) name: &'r str,
+    pub(crate) namespace: &'r str,
+}
+
+/// What a release is made from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Made<'m> {
+    /// The chart, as arguments.
+    pub(crate) chart: &'m [OsString],
+    /// The file of values.
+    pub(crate) values: &'m Path,
+}
+
+/// The program, for one cluster.
+pub(crate) struct Helm {
+    program: PathBuf,
+    guard: &'static [&'static str],
+    /// Kubeconfig, values and caches; gone when this is.
+    folder: TempDir,
+}
+
+impl Helm {
+    /// The program that is named, or that of the path, if it is one that can be used.
+    ///
+    /// # Errors
+    /// When it cannot be started, or is another version.
+    pub(crate) async fn find(
+        program: Option<&Path>,
+        kubeconfig: &SecretString,
+        interrupts: &mut Interrupts,
+    ) -> Result<Self, HelmError> {
+        let program = program.map_or_else(|| PathBuf::from("helm"), Path::to_owned);
+        let folder = tempfile::tempdir().map_err(HelmError::Machine)?;
+        let mut helm = Self { program, guard: GUARD, folder };
+        helm.file("kubeconfig", kubeconfig.expose_secret())?;
+        let said = match helm.version(interrupts).await {
+            Err(HelmError::Missing { .. } | HelmError::Failed { .. }) => {
+                // The guard may be what is not there, or knows less than ours.
+                helm.guard = &[];
+                helm.version(interrupts).await?
+            }
+            other => other?,
+        };
+        let found = said.trim();
+        let mut numbers = found.trim_start_matches('v').split('.').map(|part| part.parse::<u64>().ok());
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(3), Some(minor)) if minor >= OLDEST => Ok(helm),
+            _ => Err(HelmError::Version { program: helm.shown(), found: clip(found) }),
+        }
+    }
+
+    async fn version(&self, interrupts: &mut Interrupts) -> Result<String, HelmError> {
+        self.run("version", words(&["version", "--template", "{{.Version}}"]), QUICK, interrupts).await
+    }
+
+    fn shown(&self) -> String {
+        clip(&self.program.display().to_string())
+    }
+
+    /// A file that only we and helm can read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn file(&self, name: &str, text: &str) -> Result<PathBuf, HelmError> {
+        let path = self.folder.path().join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(HelmError::Machine)?;
+        Ok(path)
+    }
+
+    /// The objects that a chart gives with values; asks nothing of the cluster.
+    pub(crate) async fn template(
+        &self,
+        release: Release<'_>,
+        made: Made<'_>,
+        interrupts: &mut Interrupts,
+    ) -> Result<String, HelmError> {
+        let mut arguments = words(&["template", release.name]);
+        arguments.extend(made.chart.iter().cloned());
+        arguments.extend(words(&["--namespace", release.namespace, "--values"]));
+        arguments.push(made.values.as_os_str().to_owned());
+        self.run("template", arguments, QUICK, interrupts).await
+    }
+
+    /// Installs or upgrades, waits until everything is ready, and takes it back by itself where it does not become so.
+    pub(crate) async fn upgrade(
+        &self,
+        release: Release<'_>,
+        made: Made<'_>,
+        labels: &str,
+        timeout: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), HelmError> {
+        let mut arguments = words(&["upgrade", release.name]);
+        arguments.extend(made.chart.iter().cloned());
+        let flags = ["--install", "--atomic", "--wait", "--reset-values", "--history-max", HISTORY];
+        arguments.extend(words(&flags));
+        arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
+        arguments.extend(words(&["--labels", labels, "--values"]));
+        arguments.push(made.values.as_os_str().to_owned());
+        self.run("upgrade", arguments, patience(timeout), interrupts).await.map(drop)
+    }
+
+    /// Makes a release again what it was as an earlier revision.
+    pub(crate) async fn rollback(
+        &self,
+        release: Release<'_>,
+        revision: u64,
+        timeout: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), HelmError> {
+        let mut arguments = words(&["rollback", release.name, &revision.to_string(), "--wait"]);
+        arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
+        arguments.extend(words(&["--history-max", HISTORY]));
+        self.run("rollback", arguments, patience(timeout), interrupts).await.map(drop)
+    }
+
+    /// Removes a release; what its chart keeps stays.
+    pub(crate) async fn uninstall(
+        &self,
+        release: Release<'_>,
+        timeout: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), HelmError> {
+        let mut arguments = words(&["uninstall", release.name, "--wait", "--ignore-not-found"]);
+        arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
+        self.run("uninstall", arguments, patience(timeout), interrupts).await.map(drop)
+    }
+
+    /// The objects of the release as it is, or its hooks.
+    pub(crate) async fn get(
+        &self,
+        what: &'static str,
+        release: Release<'_>,
+        interrupts: &mut Interrupts,
+    ) -> Result<String, HelmError> {
+        let arguments = words(&["get", what, release.name, "--namespace", release.namespace]);
+        self.run("get", arguments, QUICK, interrupts).await
+    }
+
+    /// Runs the tests of the chart.
+    pub(crate) async fn test(
+        &self,
+        release: Release<'_>,
+        timeout: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), HelmError> {
+        let mut arguments = words(&["test", release.name, "--namespace", release.namespace]);
+        arguments.extend(words(&["--timeout", &seconds(timeout)]));
+        self.run("test", arguments, patience(timeout), interrupts).await.map(drop)
+    }
+
+    async fn run(
+        &self,
+        what: &'static str,
+        arguments: Vec<OsString>,
+        limit: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<String, HelmError> {
+        let mut all = words(self.guard);
+        all.push(self.program.clone().into_os_string());
+        all.extend(arguments);
+        let mut all = all.into_iter();
+        let mut command = Command::new(all.next().unwrap_or_default());
+        command.args(all).process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for name in REMOVED {
+            command.env_remove(name);
+        }
+        command.env("KUBECONFIG", self.folder.path().join("kubeconfig"));
+        // Neither the user's caches nor a root file system that cannot be written to.
+        for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "kube")] {
+            command.env(name, self.folder.path().join(folder));
+        }
+        let mut child = command.spawn().map_err(|error| HelmError::Missing { program: self.shown(), error })?;
+        let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let work = async {
+            let complaints = async { Ok::<_, HelmError>(tail(stderr).await) };
+            let ended = async { child.wait().await.map_err(HelmError::Machine) };
+            tokio::try_join!(whole(stdout, what), complaints, ended)
+        };
+        let mut work = std::pin::pin!(work);
+        let outcome = tokio::select! {
+            outcome = &mut work => outcome,
+            () = tokio::time::sleep(limit) => Err(HelmError::TimedOut { what, seconds: limit.as_secs() }),
+            () = interrupts.heard() => {
+                group.signal(Signal::SIGTERM);
+                let _ = tokio::time::timeout(GRACE, &mut work).await;
+                Err(HelmError::Interrupted)
+            }
+        };
+        // What did not end by itself is killed when the group is dropped.
+        let (said, complaints, status) = outcome?;
+        group.ended();
+        if status.success() {
+            return Ok(String::from_utf8_lossy(&said).into_owned());
+        }
+        Err(HelmError::Failed { what, said: complaint(&String::from_utf8_lossy(&complaints)) })
+    }
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+fn seconds(timeout: Duration) -> String {
+    format!("{}s", timeout.as_secs())
+}
+
+/// How long helm may take in all: as long as it is told to wait, twice, because it may have to go back.
+fn patience(timeout: Duration) -> Duration {
+    timeout * 2 + Duration::from_secs(60)
+}
+
+/// Everything that is said, unless it is too much.
+async fn whole(from: Option<impl AsyncRead + Unpin>, what: &'static str) -> Result<Vec<u8>, HelmError> {
+    let mut bytes = Vec::new();
+    let Some(from) = from else { return Ok(bytes) };
+    let mut limited = from.take(MOST_OUTPUT + 1);
+    limited.read_to_end(&mut bytes).await.map_err(HelmError::Machine)?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= MOST_OUTPUT => Ok(bytes),
+        _ => Err(HelmError::Flooded { what }),
+    }
+}
+
+/// The end of what is said; all of it is taken, so that nobody waits for a reader.
+async fn tail(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let Some(mut from) = from else { return kept };
+    let mut piece = vec![0; 4 << 10];
+    while let Ok(length) = from.read(&mut piece).await {
+        if length == 0 {
+            break;
+        }
+        kept.extend_from_slice(piece.get(..length).unwrap_or_default());
+        if kept.len() > 2 * MOST_COMPLAINTS {
+            kept.drain(..kept.len() - MOST_COMPLAINTS);
+        }
+    }
+    kept
+}
+
+/// What helm says last is why; warnings stand before it.
+fn complaint(said: &str) -> String {
+    let from = said.rfind("Error: ").map_or(0, |at| at + "Error: ".len());
+    let lines = said.get(from..).unwrap_or(said).lines().map(str::trim).filter(|line| !line.is_empty());
+    let text = lines.collect::<Vec<_>>().join("; ");
+    if text.is_empty() {
+        return "it does not say why".to_owned();
+    }
+    cut(&clean(&text), SHOWN).into_owned()
+}
+
+/// The processes that were started, all of which end with us.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.0 {
+            // Gone already is as good.
+            let _ = killpg(group, signal);
+        }
+    }
+
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::block_on;
+    use std::fs;
+    use std::time::Instant;
+
+    const RELEASE: Release<'_> = Release { name: "argo-cd", namespace: "argocd" };
+
+    /// A program that says it is this version, and otherwise does what the script says.
+    fn fake(folder: &Path, version: &str, script: &str) -> PathBuf {
+        let path = folder.join("helm");
+        let text = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo {version}; exit 0; fi\n{script}\n");
+        // Not written by this process: what another test starts meanwhile would hold the file open, and nobody could run it.
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+        path
+    }
+
+    /// Runs what is asked for against a program of this version and script.
+    fn with<T>(
+        version: &str,
+        script: &str,
+        ask: impl AsyncFnOnce(&Helm, &mut Interrupts) -> T,
+    ) -> Result<T, HelmError> {
+        let folder = tempfile::tempdir().unwrap();
+        let program = fake(folder.path(), version, script);
+        let asked = block_on(async {
+            let mut interrupts = Interrupts::listen();
+            let secret = SecretString::from("{}".to_owned());
+            let helm = Helm::find(Some(&program), &secret, &mut interrupts).await?;
+            Ok::<T, HelmError>(ask(&helm, &mut interrupts).await)
+        });
+        asked.unwrap()
+    }
+
+    async fn nothing(_: &Helm, _: &mut Interrupts) {}
+
+    async fn manifest(helm: &Helm, interrupts: &mut Interrupts) -> Result<String, HelmError> {
+        helm.get("manifest", RELEASE, interrupts).await
+    }
+
+    async fn brief(helm: &Helm, interrupts: &mut Interrupts) -> Result<String, HelmError> {
+        helm.run("get", words(&["get"]), Duration::from_millis(1500), interrupts).await
+    }
+
+    async fn template(helm: &Helm, interrupts: &mut Interrupts) -> Result<String, HelmError> {
+        let values = helm.file("values.json", "{\"password\":\"hunter2\"}").unwrap();
+        let chart = words(&["oci://r.example.com/argo-cd", "--version", "9.2.0"]);
+        helm.template(RELEASE, Made { chart: &chart, values: &values }, interrupts).await
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_or_another_version_is_told() {
+        let nowhere = block_on(async {
+            let mut interrupts = Interrupts::listen();
+            let program = Path::new("/nowhere/helm");
+            Helm::find(Some(program), &SecretString::from(String::new()), &mut interrupts).await.map(drop)
+        });
+        let error = nowhere.unwrap().unwrap_err();
+        assert!(matches!(&error, HelmError::Missing { program, .. } if program == "/nowhere/helm"), "{error}");
+        assert_eq!(error.failure().code, Code::HelmUnusable);
+        for version in ["v3.13.9", "v4.0.1", "v2.17.0", "something", ""] {
+            let error = with(version, "exit 1", nothing).unwrap_err();
+            assert!(matches!(error, HelmError::Version { .. }), "{version}: {error}");
+        }
+        for version in ["v3.14.0", "v3.22.0", "v3.19.0+g3d8990f"] {
+            with(version, "exit 1", nothing).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_it_says_is_given_and_why_it_failed_is_told_in_its_words() {
+        let said = with("v3.22.0", "echo \"$@\"", manifest).unwrap().unwrap();
+        assert_eq!(said, "get manifest argo-cd --namespace argocd\n");
+        let script = "echo 'WARNING: old' >&2; echo 'Error: UPGRADE FAILED: no' >&2; printf 'so \\033[2J' >&2; exit 1";
+        let error = with("v3.22.0", script, manifest).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "`helm get` failed: UPGRADE FAILED: no; so \u{fffd}[2J");
+        let error = with("v3.22.0", "exit 3", manifest).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "`helm get` failed: it does not say why");
+        let much = "yes 'WARNING: nothing new' | head -c 100000 >&2; echo 'Error: end' >&2; exit 1";
+        let error = with("v3.22.0", much, manifest).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "`helm get` failed: end");
+    }
+
+    #[test]
+    fn no_secret_is_an_argument_and_its_files_are_ours_alone() {
+        let script = "stat -c %a \"$KUBECONFIG\"; echo \"$HELM_DRIVER$FORGE_KUBECONFIG_DATA.\"; cat \"$KUBECONFIG\"";
+        let said = with("v3.22.0", script, manifest).unwrap().unwrap();
+        assert_eq!(said, "600\n.\n{}");
+        let said = with("v3.22.0", "echo \"$@\"; cat \"$9\"", template).unwrap().unwrap();
+        let (arguments, values) = said.split_once('\n').unwrap();
+        assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace"));
+        assert!(!arguments.contains("hunter2"), "{arguments}");
+        assert!(values.contains("hunter2"), "{values}");
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_all_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("child");
+        let script = format!("sleep 300 & echo $! > {}; wait", note.display());
+        let begin = Instant::now();
+        let error = with("v3.22.0", &script, brief).unwrap().unwrap_err();
+        assert!(matches!(error, HelmError::TimedOut { what: "get", .. }), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        let child: i32 = fs::read_to_string(&note).unwrap().trim().parse().unwrap();
+        let start = Instant::now();
+        // Until its parent of last resort has buried it.
+        while nix::sys::signal::kill(Pid::from_raw(child), None::<Signal>).is_ok() && !is_zombie(child) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{child} still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn is_zombie(process: i32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    }
+
+    #[test]
+    fn what_does_not_stop_talking_is_killed() {
+        let error = with("v3.22.0", "exec cat /dev/zero", manifest).unwrap().unwrap_err();
+        assert!(matches!(error, HelmError::Flooded { what: "get" }), "{error}");
+        // Complaints are taken without end and kept within bounds.
+        let error = with("v3.22.0", "exec cat /dev/zero >&2", brief).unwrap().unwrap_err();
+        assert!(matches!(error, HelmError::TimedOut { .. }), "{error}");
+    }
+}

@@ -1,0 +1,189 @@
+//! One bootstrap at a time: a Lease. Helm refuses to work on a release that is pending, but whoever repairs one that a killed
+//! bootstrap left must know that nobody is still at it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::name::clip;
+use forge_core::render::MANAGED_BY;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, ClusterError, path};
+use crate::failpoint;
+
+/// Its name, in the namespace of Argo Workflows.
+const NAME: &str = "forge-bootstrap";
+/// A holder that did not renew for so long is gone.
+const LASTS: Duration = Duration::from_secs(30);
+/// Between two renewals.
+const RENEWED: Duration = Duration::from_secs(5);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often somebody else may be quicker.
+const TRIES: usize = 5;
+
+/// The Lease, held.
+pub(super) struct Lock {
+    path: String,
+    holder: String,
+    renewing: JoinHandle<()>,
+}
+
+/// Who a process is, so that another one of the same machine can tell whether it still runs.
+fn identity(process: u32) -> String {
+    let place = place().unwrap_or_else(|| "elsewhere".to_owned());
+    format!("{place}/{process}")
+}
+
+/// The machine and its namespace of processes; nothing where that cannot be told.
+fn place() -> Option<String> {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{}/{}", host.trim(), namespace.display()))
+}
+
+/// True for a process of this machine that has ended.
+fn has_ended(holder: &str) -> bool {
+    let Some((there, process)) = holder.rsplit_once('/') else { return false };
+    let known = place().is_some_and(|here| here == there) && process.parse::<u32>().is_ok();
+    known && !Path::new("/proc").join(process).exists()
+}
+
+fn holder(lease: &Value) -> Option<&str> {
+    lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|holder| !holder.is_empty())
+}
+
+fn version(lease: &Value) -> Value {
+    lease.pointer("/metadata/resourceVersion").cloned().unwrap_or_default()
+}
+
+fn spec(holder: &str) -> Value {
+    let now = now();
+    json!({"holderIdentity": holder, "leaseDurationSeconds": LASTS.as_secs(), "acquireTime": now, "renewTime": now})
+}
+
+/// The time as a Lease has it.
+fn now() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+/// Takes the Lease. One whose holder does not renew it any more is waited for, and then taken.
+///
+/// # Errors
+/// When another bootstrap has it.
+pub(super) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut(&str)) -> Result<Lock, Failure> {
+    let collection = path::named("coordination.k8s.io", "v1", namespace, "leases");
+    let path = path::object(&collection, NAME);
+    let own = identity(std::process::id());
+    let mut seen: Option<(Value, Instant)> = None;
+    let mut tries = 0;
+    loop {
+        let current = cluster.get(&path).await?;
+        if let Some(lease) = &current
+            && let Some(other) = holder(lease).filter(|other| !has_ended(other))
+        {
+            match &seen {
+                None => {
+                    say(&format!("waiting: another bootstrap has Lease {NAME} ({})", clip(other)));
+                    seen = Some((version(lease), Instant::now()));
+                }
+                Some((before, _)) if *before != version(lease) => return Err(in_progress(other)),
+                Some(_) => {}
+            }
+            if seen.as_ref().is_some_and(|(_, since)| since.elapsed() < LASTS) {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        }
+        failpoint::write();
+        let written = match &current {
+            None => {
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": NAME, "labels": {MANAGED_BY: "forge"}}, "spec": spec(&own),
+                });
+                cluster.create(&collection, &lease).await
+            }
+            Some(lease) => {
+                let metadata = json!({"resourceVersion": version(lease)});
+                cluster.merge(&path, &json!({"metadata": metadata, "spec": spec(&own)})).await
+            }
+        };
+        match written {
+            Ok(_) => return Ok(held(cluster, path, own)),
+            Err(error) if error.is_conflict() && tries < TRIES => {
+                tries += 1;
+                seen = None;
+            }
+            Err(error) if error.is_conflict() => return Err(in_progress("somebody else")),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn in_progress(other: &str) -> Failure {
+    Failure::new(Code::BootstrapInProgress, format!("another bootstrap is at work ({})", clip(other)))
+        .hint("wait until it has ended, then run this again")
+}
+
+fn held(cluster: &Cluster, path: String, own: String) -> Lock {
+    let renewing = tokio::spawn({
+        let (cluster, path) = (cluster.clone(), path.clone());
+        async move {
+            loop {
+                tokio::time::sleep(RENEWED).await;
+                // One that fails is followed by the next.
+                let _ = cluster.merge(&path, &json!({"spec": {"renewTime": now()}})).await;
+            }
+        }
+    });
+    Lock { path, holder: own, renewing }
+}
+
+impl Lock {
+    /// Gives the Lease back, if it is still ours.
+    pub(super) async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
+        self.renewing.abort();
+        let Some(lease) = cluster.get(&self.path).await? else { return Ok(()) };
+        if holder(&lease) != Some(self.holder.as_str()) {
+            return Ok(());
+        }
+        failpoint::write();
+        let metadata = json!({"resourceVersion": version(&lease)});
+        let patch = json!({"metadata": metadata, "spec": {"holderIdentity": ""}});
+        match cluster.merge(&self.path, &patch).await {
+            // A renewal that was on its way: it ends by itself.
+            Err(error) if !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_this_machine_is_known_to_live_or_to_have_ended_and_one_of_another_is_not() {
+        assert!(!has_ended(&identity(std::process::id())));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = identity(child.id());
+        child.wait().unwrap();
+        assert!(has_ended(&ended), "{ended}");
+        for other in ["elsewhere/1", "", "/", "host/pid:[1]/1", "no number"] {
+            assert!(!has_ended(other), "{other}");
+        }
+    }
+}

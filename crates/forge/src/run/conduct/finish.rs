@@ -1,0 +1,150 @@
+//! The last look before the end: what was proven must stay well for a moment (ADR 0013).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forge_core::failure::Failure;
+use forge_core::gate::{Decision, Health, Why};
+use forge_core::name::NodeId;
+use forge_core::run::{Record, Verdict, entry_key, entry_piece, record_name, result, shortened};
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Conductor, patiently};
+use crate::recorder::write_piece;
+use crate::run::window;
+
+/// How long everything must stay well before a run is done.
+const STEADY: Duration = Duration::from_secs(5);
+/// Between two looks at that.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long that may take.
+const GIVE_UP: Duration = Duration::from_secs(45);
+
+/// Everything has ended, and what was proven is watched for a moment.
+pub(super) struct Finish {
+    give_up: Instant,
+    /// Since when nothing was seen down.
+    steady_since: Instant,
+    /// What was seen down, and when last.
+    fell: BTreeMap<NodeId, Instant>,
+    /// When Argo CD was asked about that.
+    asked: Instant,
+    /// When everything was looked at last.
+    looked: Instant,
+    /// Pods of what was proven last were looked at.
+    rechecked: bool,
+}
+
+impl Conductor<'_> {
+    /// All nodes have ended. What was proven must stay well for a moment, for longer where something fell meanwhile;
+    /// what does not is not proven after all. Called again and again until it gives the end.
+    pub(super) async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
+        if self.finish.as_ref().is_some_and(|finish| finish.looked.elapsed() < LOOK) {
+            return Ok(None);
+        }
+        let down = self.fallen(record).await?;
+        let now = Instant::now();
+        let finish = self.finish.get_or_insert_with(|| {
+            let last = record.entries.values().filter(|entry| entry.receipt().is_some()).map(|entry| entry.since).max();
+            let age = last.map_or(Ok(STEADY), |at| Duration::try_from(Timestamp::now().duration_since(at)));
+            // A clock that is ahead of ours says nothing.
+            let steady_since = now.checked_sub(age.unwrap_or(Duration::ZERO)).unwrap_or(now);
+            Finish {
+                give_up: now + GIVE_UP,
+                steady_since,
+                fell: BTreeMap::new(),
+                asked: now,
+                looked: now,
+                rechecked: false,
+            }
+        });
+        finish.looked = now;
+        if !down.is_empty() {
+            finish.steady_since = now;
+            let known = finish.fell.len();
+            finish.fell.extend(down.iter().map(|node| (node.clone(), now)));
+            // What Argo CD shows may be older than what is.
+            if finish.fell.len() > known || finish.asked.elapsed() > Duration::from_secs(5) {
+                finish.asked = now;
+                self.refresh(&down);
+                return Ok(None);
+            }
+        }
+        let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
+        if down.is_empty() && finish.steady_since.elapsed() >= needed {
+            if std::mem::replace(&mut finish.rechecked, true) {
+                return Ok(Some((result(&self.plan, record, false), None)));
+            }
+            let again = self.restarted(record).await?;
+            if let (false, Some(finish)) = (again.is_empty(), &mut self.finish) {
+                finish.steady_since = Instant::now();
+                finish.fell.extend(again.into_iter().map(|node| (node, Instant::now())));
+            }
+            return Ok(None);
+        }
+        if now < finish.give_up {
+            return Ok(None);
+        }
+        // What has been well for as long as is needed is well.
+        let unwell = finish.fell.iter().filter(|(_, seen)| seen.elapsed() < needed);
+        let unwell: BTreeSet<NodeId> = unwell.map(|(node, _)| node.clone()).collect();
+        self.withdraw(record, &unwell).await?;
+        Ok(Some((result(&self.plan, &self.standing().record, false), None)))
+    }
+
+    /// Marks nodes that did not stay well as failed.
+    async fn withdraw(&mut self, record: &Record, nodes: &BTreeSet<NodeId>) -> Result<(), Failure> {
+        let namespace = &self.place.places.workflows;
+        for (place, node) in self.plan.nodes().enumerate().filter(|(_, node)| nodes.contains(&node.id)) {
+            let Some(mut entry) = record.entries.get(&node.id).cloned() else { continue };
+            let falls = entry.progress.falls.saturating_add(1);
+            entry.decision = Decision::Failed(Why::Flapping { falls, restarts: 0 }.into());
+            entry.since = Timestamp::now();
+            let name = record_name(&self.plan.run, entry_piece(place));
+            let data = json!({entry_key(&node.id): shortened(&entry)});
+            let write = || async {
+                write_piece(&self.place.cluster, namespace, &self.plan, &name, &data).await.map_err(Failure::from)
+            };
+            patiently(write).await?;
+            // The watch will tell; the verdict must not wait for it.
+            let key = format!("{namespace}/{name}");
+            if let Some(Value::Object(known)) = self.config_maps.get_mut(&key).and_then(|found| found.get_mut("data")) {
+                known.insert(entry_key(&node.id), json!(shortened(&entry)));
+            }
+            self.read.borrow_mut().remove(&name);
+        }
+        self.standing.take();
+        Ok(())
+    }
+
+    async fn fallen(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
+        let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
+        let proven =
+            self.plan.nodes().filter(|node| record.entries.get(&node.id).is_some_and(|e| e.receipt().is_some()));
+        let fallen = proven.filter(|node| {
+            let here = node.application.namespace.as_str() == self.place.places.argocd;
+            here && all.get(node.application.name()).is_none_or(|application| application.health != Health::Healthy)
+        });
+        Ok(fallen.map(|node| node.id.clone()).collect())
+    }
+
+    /// What was proven last and has containers that were started again since: what crashes is often back before Argo CD
+    /// has noticed, and with the Workflow the plugin has gone, which looks at the others.
+    async fn restarted(&self, record: &Record) -> Result<Vec<NodeId>, Failure> {
+        let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
+        let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
+        let proven = self.plan.nodes().filter_map(|node| {
+            let entry = record.entries.get(&node.id).filter(|e| e.receipt().is_some() && e.since > late)?;
+            Some((&node.id, entry.since, all.get(node.application.name())?))
+        });
+        let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
+            let tree = self.argocd.read_tree(application, &[], &[]).await;
+            tree.is_ok_and(|tree| tree.restarted_after(since)).then(|| node.clone())
+        });
+        let restarted: Vec<Option<NodeId>> = looks.buffer_unordered(8).collect().await;
+        Ok(restarted.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,255 @@
+//! `rotate` through the real binary, against an API server of our own with an Argo CD behind it that knows tokens: what is
+//! done in which order, and that at no moment no stored token works. The real Argo CD is in `tests/runs/credentials.rs`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+const SECRET: &str = "/api/v1/namespaces/argo/secrets/forge-argocd";
+const ADMIN: &str = "/api/v1/namespaces/argocd/secrets/argocd-initial-admin-secret";
+const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1";
+
+/// A cluster with one Secret, and the account of Argo CD.
+#[derive(Default)]
+struct Fake {
+    secret: Value,
+    version: u64,
+    /// The account's tokens: id, when it was made, the token.
+    tokens: Vec<(String, i64, String)>,
+    /// The administrator's password can be read.
+    password: bool,
+    /// Somebody else writes the Secret as soon as a token is made.
+    busy: bool,
+    /// What was changed, in order.
+    log: Vec<String>,
+}
+
+fn encoded(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+fn token(id: &str, issued: i64) -> String {
+    let claims = json!({"sub": "forge:apiKey", "jti": id, "iat": issued, "exp": issued + 1_000_000_000});
+    format!("e30.{}.c2ln", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+impl Fake {
+    /// With these tokens in the account; the Secret holds the last of them, or one that is in no account.
+    fn new(ids: &[&str]) -> Self {
+        let tokens = ids.iter().enumerate().map(|(n, id)| {
+            let issued = 1_700_000_000 + i64::try_from(n).unwrap();
+            ((*id).to_owned(), issued, token(id, issued))
+        });
+        let tokens: Vec<_> = tokens.collect();
+        let gone = || ("gone".to_owned(), token("gone", 1));
+        let (id, held) = tokens.last().map_or_else(gone, |(id, _, token)| (id.clone(), token.clone()));
+        let data = json!({
+            "token": encoded(&held), "token-id": encoded(&id), "server": encoded("http://argocd-server.argocd.svc"),
+            "ca.crt": encoded("kept"),
+        });
+        Self { secret: data, version: 1, tokens, ..Self::default() }
+    }
+
+    fn stored(&self, key: &str) -> Option<String> {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(self.secret[key].as_str()?).unwrap();
+        Some(String::from_utf8(bytes).unwrap())
+    }
+
+    /// Whoever reads the Secret now is accepted.
+    fn works(&self) -> bool {
+        self.tokens.iter().any(|(_, _, token)| Some(token) == self.stored("token").as_ref())
+    }
+
+    fn object(&self) -> Value {
+        let metadata = json!({"name": "forge-argocd", "resourceVersion": self.version.to_string()});
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": self.secret})
+    }
+
+    fn answer(&mut self, method: &str, path: &str, cookie: &str, body: &Value) -> (u16, Value) {
+        let known = self.tokens.iter().any(|(_, _, token)| cookie == format!("argocd.token={token}"));
+        let known = known || cookie == "argocd.token=administrator";
+        let refused = (401, json!({"code": 16, "message": "invalid session"}));
+        match (method, path.strip_prefix(PROXY).unwrap_or(path)) {
+            ("GET", SECRET) => (200, self.object()),
+            ("PATCH", SECRET) => {
+                let wanted = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                if wanted.is_some_and(|wanted| wanted != self.version.to_string()) {
+                    return (409, json!({"kind": "Status", "code": 409, "message": "modified", "reason": "Conflict"}));
+                }
+                for (key, value) in body["data"].as_object().unwrap() {
+                    self.secret[key] = value.clone();
+                }
+                self.version += 1;
+                self.log.push(format!("store {}", self.stored("token-id").unwrap()));
+                (200, self.object())
+            }
+            ("GET", ADMIN) if self.password => (200, json!({"data": {"password": encoded("pass")}})),
+            ("GET", "/session/userinfo") if known => (200, json!({"loggedIn": true, "username": "forge"})),
+            ("GET", "/session/userinfo") => (200, json!({})),
+            ("POST", "/session") if body["password"] == "pass" => (200, json!({"token": "administrator"})),
+            (_, path) if path.starts_with("/account/") && !known => refused,
+            ("GET", "/account/forge") => {
+                let listed = self.tokens.iter().map(|(id, issued, _)| json!({"id": id, "issuedAt": issued}));
+                (200, json!({"name": "forge", "tokens": listed.collect::<Vec<_>>()}))
+            }
+            ("POST", "/account/forge/token") => {
+                assert!(body["expiresIn"].as_i64().unwrap() >= 3600, "{body}");
+                let (id, issued) = (body["id"].as_str().unwrap().to_owned(), 1_800_000_000);
+                let made = token(&id, issued);
+                self.tokens.push((id.clone(), issued, made.clone()));
+                self.log.push(format!("make {id}"));
+                self.version += u64::from(self.busy);
+                (200, json!({"token": made}))
+            }
+            ("DELETE", path) if path.starts_with("/account/forge/token/") => {
+                let id = path.rsplit('/').next().unwrap().to_owned();
+                self.tokens.retain(|(known, _, _)| *known != id);
+                self.log.push(format!("delete {id}"));
+                (200, json!({}))
+            }
+            _ => (404, json!({"kind": "Status", "code": 404, "message": format!("no {path}"), "reason": "NotFound"})),
+        }
+    }
+}
+
+fn serve(fake: Arc<Mutex<Fake>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let fake = Arc::clone(&fake);
+            std::thread::spawn(move || handle(&stream, &fake));
+        }
+    });
+    port
+}
+
+fn handle(mut stream: &TcpStream, fake: &Mutex<Fake>) {
+    let mut reader = BufReader::new(stream);
+    let (mut request, mut length, mut cookie) = (String::new(), 0, String::new());
+    reader.read_line(&mut request).unwrap();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let Some((name, value)) = line.trim().split_once(':') else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap(),
+            "cookie" => cookie = value.trim().to_owned(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
+    let (code, answer) = {
+        let mut fake = fake.lock().unwrap();
+        let worked = fake.works();
+        let answer = fake.answer(method, path, &cookie, &body);
+        assert!(fake.works() || !worked, "{method} {path} left nobody a token that works: {:?}", fake.log);
+        answer
+    };
+    let answer = answer.to_string();
+    let _ = write!(
+        stream,
+        "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}",
+        answer.len()
+    );
+}
+
+/// Runs `forge rotate`; gives how it ended, what it wrote, and what is there afterwards.
+fn rotate(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Arc::new(Mutex::new(fake));
+    let port = serve(fake.clone());
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+    std::fs::write(folder.path().join("admin"), "administrator\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_forge"))
+        .args(["rotate", "--kubeconfig", "kubeconfig"])
+        .args(arguments)
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr), fake)
+}
+
+#[test]
+fn a_new_token_is_made_stored_and_proven_before_any_other_is_deleted() {
+    let (code, out, err, fake) = rotate(Fake::new(&["stray", "old"]), &["--grace", "1s", "--output", "json"]);
+    assert_eq!(code, 0, "{err}");
+    let fake = fake.lock().unwrap();
+    let said: Value = serde_json::from_str(&out).unwrap();
+    let id = said["id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("forge-"), "{id}");
+    let steps = [format!("make {id}"), format!("store {id}"), "delete stray".to_owned(), "delete old".to_owned()];
+    assert_eq!(fake.log[..4], steps);
+    // Then the mark goes.
+    assert_eq!((fake.log.len(), fake.stored("retire-after")), (5, None));
+    assert_eq!((&said["deleted"], &said["madeBy"]), (&json!(["stray", "old"]), &json!("the account itself")));
+    assert_eq!((fake.stored("token-id"), fake.stored("ca.crt")), (Some(id), Some("kept".to_owned())));
+    assert_eq!(fake.stored("expires").as_deref(), said["expires"].as_str());
+    assert!(err.contains("waiting 1s for every pod"), "{err}");
+    let token = fake.stored("token").unwrap();
+    assert!(!out.contains(&token) && !err.contains(&token), "{out}{err}");
+}
+
+#[test]
+fn a_dry_run_says_what_would_go_and_changes_nothing() {
+    let (code, out, err, fake) = rotate(Fake::new(&["stray", "old"]), &["--dry-run"]);
+    assert_eq!(code, 0, "{err}");
+    let first = "the account itself would make a token; 2m after it is stored these would be deleted:";
+    assert_eq!(out.lines().collect::<Vec<_>>(), [first, "  stray", "  old"]);
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+}
+
+#[test]
+fn who_is_not_the_only_one_takes_his_token_back_and_exits_5() {
+    let busy = Fake { busy: true, ..Fake::new(&["old"]) };
+    let (code, _, err, fake) = rotate(busy, &["--grace", "0s"]);
+    assert_eq!(code, 5, "{err}");
+    assert!(err.starts_with("error[FORGE-T001]"), "{err}");
+    let fake = fake.lock().unwrap();
+    let left: Vec<&str> = fake.tokens.iter().map(|(id, _, _)| id.as_str()).collect();
+    assert_eq!((left, fake.stored("token-id").as_deref()), (vec!["old"], Some("old")));
+}
+
+#[test]
+fn once_the_token_has_ended_an_administrator_is_needed() {
+    let (code, _, err, fake) = rotate(Fake::new(&[]), &["--grace", "0s"]);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[FORGE-T002]") && err.contains("--argocd-admin-token-file"), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    let initial = Fake { password: true, ..Fake::new(&[]) };
+    let (code, out, err, fake) = rotate(initial, &["--grace", "0s", "--output", "json"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("\"madeBy\": \"the initial administrator\"") && fake.lock().unwrap().works(), "{out}");
+    let (code, out, err, fake) = rotate(Fake::new(&[]), &["--grace", "0s", "--argocd-admin-token-file", "admin"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("token forge-") && out.ends_with("; 0 others are deleted\n"), "{out}");
+    assert!(fake.lock().unwrap().works() && !err.contains("administrator\n"), "{err}");
+}
+
+#[test]
+fn lifetimes_that_cannot_be_kept_and_clusters_without_a_token_are_refused() {
+    let (code, _, err, _) = rotate(Fake::new(&["old"]), &["--token-lifetime", "10m"]);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("--token-lifetime is at least 1h"), "{err}");
+    let (code, _, err, _) = rotate(Fake { secret: json!({}), ..Fake::new(&[]) }, &[]);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[FORGE-D003]"), "{err}");
+}
