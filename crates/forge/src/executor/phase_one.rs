@@ -73,11 +73,11 @@ async fn seen(cluster: &Cluster, object: &str) -> Result<Option<Value>, Failure>
     }
 }
 
-/// Argo CD's token is there, and another one is not due.
+/// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
 async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
     let secret = seen(cluster, &account::secret_path(workflows)).await?;
     let stored = secret.as_ref().and_then(Stored::read);
-    Ok(stored.is_some_and(|stored| !stored.is_due(Timestamp::now())))
+    Ok(stored.is_some_and(|stored| stored.id.is_none() || !stored.is_due(Timestamp::now())))
 }
 
 /// What of Argo is to be installed.
