@@ -175,6 +175,12 @@ codes! {
     TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
     WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
     WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
+    InvalidInput            "FORGE-X001" User     "an input of the executor that cannot be used";
+    MissingInput            "FORGE-X002" User     "an input of the executor that is missing";
+    ContradictoryInput      "FORGE-X003" User     "inputs of the executor that contradict each other";
+    ActionMissing           "FORGE-X004" User     "an action that this version does not have";
+    RepositoryUnread        "FORGE-X005" Transient "the GitOps repository could not be read";
+    NoSuchRevision          "FORGE-X006" User     "a revision that the GitOps repository does not have";
     YamlSyntax              "FORGE-Y001" User     "not valid YAML";
     DuplicateKey            "FORGE-Y002" User     "key that stands twice";
     Encoding                "FORGE-Y003" User     "file that is not UTF-8";

@@ -60,7 +60,8 @@ const READ: &[&str] = &["get", "list", "watch"];
 const APPLY: &[&str] = &["create", "patch"];
 const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 
-/// The Job that conducts a run.
+/// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
+/// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
 static EXECUTOR: [Rule; 6] = [
     rule(
         Scope::Workflows,

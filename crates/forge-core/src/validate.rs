@@ -407,7 +407,7 @@ fn json_finding(path: &str, text: &str) -> Option<Finding> {
     ))
 }
 
-fn yaml_finding(path: &str, problem: &Problem) -> Finding {
+pub(crate) fn yaml_finding(path: &str, problem: &Problem) -> Finding {
     let code = match problem.kind {
         ProblemKind::Syntax => Code::YamlSyntax,
         ProblemKind::DuplicateKey => Code::DuplicateKey,

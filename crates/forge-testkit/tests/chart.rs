@@ -5,7 +5,9 @@
 
 use std::fs;
 
-use forge_core::render::{AGENT_TICK, AGENT_TICKS, Places};
+use forge_core::executor::Input;
+use forge_core::render::{AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, Places};
+use forge_core::rights::{self, Rule};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::chart;
 use forge_testkit::reference::compare;
@@ -80,5 +82,63 @@ fn values_are_refused_that_would_not_be_what_they_look_like() {
             None => values["executor"]["unknown"] = value,
         }
         assert!(!schema.is_valid(&values), "{place}");
+    }
+}
+
+/// A document of a template that holds no braces but in texts.
+fn documents(file: &str, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(chart::folder().join(file)).unwrap();
+    let wanted = |document: &&str| document.contains(&format!("\nkind: {kind}\n"));
+    let parse = |document: &str| {
+        let lines = document.lines().filter(|line| !line.starts_with("{{"));
+        let document: String = lines.flat_map(|line| [line, "\n"]).collect();
+        let stream = read(&document, Dialect::Kubernetes, Limits::FILE);
+        assert!(stream.problems.is_empty(), "{document}: {:?}", stream.problems);
+        stream.documents.first().map(Node::to_json).unwrap()
+    };
+    text.split("---\n").filter(wanted).map(parse).collect()
+}
+
+#[test]
+fn the_jobs_of_the_chart_have_exactly_the_rights_that_the_executor_needs() {
+    let mut given = Vec::new();
+    for (file, named) in [("templates/bootstrap.yaml", false), ("templates/environments.yaml", true)] {
+        let of = |role: &&Value| {
+            let name = role["metadata"]["name"].as_str().unwrap_or_default();
+            name == EXECUTOR_ACCOUNT || (named && name.starts_with(EXECUTOR_ACCOUNT))
+        };
+        for role in documents(file, "Role").iter().filter(of) {
+            given.extend(role["rules"].as_array().unwrap().iter().cloned());
+        }
+    }
+    let name = ["{{ $environment }}"];
+    let wanted = |rule: &Rule| rule.rbac(if rule.named { &name } else { &[] });
+    let needed: Vec<Value> = rights::granted(EXECUTOR_ACCOUNT).iter().map(wanted).collect();
+    assert_eq!(given, needed);
+}
+
+#[test]
+fn the_jobs_of_the_chart_give_the_executor_what_it_reads() {
+    let text = fs::read_to_string(chart::folder().join("templates/executor.yaml")).unwrap();
+    for wanted in [
+        "mountPath: /config,".to_owned(),
+        format!("secretName: {ARGOCD_SECRET},"),
+        "mountPath: /secrets/argocd,".to_owned(),
+        "mountPath: /tmp }".to_owned(),
+        format!("serviceAccountName: {EXECUTOR_ACCOUNT}\n"),
+        format!("name: {}, value: {{{{ $environment", Input::Environment.variable()),
+        format!("name: {}, value: {{{{ $values.images.plugin", Input::Image.variable()),
+    ] {
+        assert!(text.contains(&wanted), "{wanted}");
+    }
+    // Every field that the file is given is one of the executor's.
+    let file = text.split("environment.yaml: |\n").nth(1).unwrap();
+    let fields = file.lines().map_while(|line| line.strip_prefix("    ")?.split_once(": ").map(|(field, _)| field));
+    let known: Vec<&str> = Input::ALL.iter().map(|input| input.field()).collect();
+    let fields: Vec<&str> = fields.collect();
+    assert!(fields.len() >= 6 && fields.iter().all(|field| known.contains(field)), "{fields:?}");
+    // And every variable of the values is one that it reads.
+    for variable in parsed("values.yaml")["executor"]["environment"].as_object().unwrap().keys() {
+        assert!(Input::ALL.iter().any(|input| input.variable() == variable), "{variable}");
     }
 }

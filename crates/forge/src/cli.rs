@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bootstrap, demo, env, graph, history, init, lint, plan, platform, preflight, project, rotate, sandbox,
-    schema, serve, status, why,
+    adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, rotate,
+    sandbox, schema, serve, status, why,
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -58,6 +58,8 @@ enum Command {
     Sandbox(sandbox::Arguments),
     #[command(hide = true)]
     Serve(serve::Arguments),
+    #[command(hide = true)]
+    Executor(executor::Arguments),
 }
 
 /// The whole command line as clap describes it, for the generated reference.
@@ -65,19 +67,25 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs a command line and says how it ended.
+/// Runs a command line and says how it ended. `executor` is another name of the binary: the container's entry point.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "executor") {
+        return match executor::Entry::try_parse_from(args) {
+            Ok(entry) => executor::enter(&entry),
+            Err(error) => wrong(&error),
+        };
+    }
     let parsed = command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => {
-            // clap knows where its own messages go; a closed pipe is no error.
-            drop((out, err));
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Invalid } else { Exit::Done };
-        }
+        Err(error) => return wrong(&error),
     };
+    // It logs from several threads, so it does not hold what it writes to.
+    if let Command::Executor(arguments) = &cli.command {
+        return executor::run(arguments);
+    }
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let no_colour = cli.global.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let mut output = Output::new(&mut out, &mut err, no_colour);
     let result = match cli.command {
@@ -99,6 +107,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Schema(arguments) => schema::run(&arguments, &mut output),
         Command::Sandbox(arguments) => sandbox::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments, &mut output),
+        Command::Executor(arguments) => Ok(executor::run(&arguments)),
     };
     result.unwrap_or_else(|failure| output.failure(&failure))
+}
+
+/// A command line that cannot be understood, or that asks for help.
+fn wrong(error: &clap::Error) -> Exit {
+    // clap knows where its own messages go; a closed pipe is no error.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Invalid } else { Exit::Done }
 }

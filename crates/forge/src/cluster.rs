@@ -15,8 +15,8 @@ use forge_core::name::clip;
 use http::{Method, Request};
 use serde_json::Value;
 
-pub(crate) use connect::ClusterArguments;
-pub(crate) use watch::Store;
+pub(crate) use connect::{ClusterArguments, for_programs};
+pub(crate) use watch::{Store, Watch};
 
 /// The field manager of everything that is applied.
 pub(crate) const MANAGER: &str = "forge";

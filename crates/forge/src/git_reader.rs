@@ -8,7 +8,7 @@ mod credentials;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -155,61 +155,69 @@ impl Mirror {
         Ok(found)
     }
 
-    fn opened(&self) -> Option<gix::Repository> {
-        gix::open_opts(&self.folder, gix::open::Options::isolated()).ok()
-    }
-
     fn opened_with(&self, wanted: ObjectId, seen: ObjectId) -> Option<gix::Repository> {
-        self.opened().filter(|repository| repository.has_object(wanted) && repository.has_object(seen))
+        opened(&self.folder).filter(|repository| repository.has_object(wanted) && repository.has_object(seen))
     }
 
     /// Brings everything that the branches of the repository hold now.
     fn fetch(&self, credentials: &GitCredentials) -> Result<(), String> {
-        let wanted = gix::url::parse(self.url.as_str()).map_err(|error| chain(&error))?;
-        credentials.reach(&wanted)?;
-        let mut address = wanted.clone();
-        // What an address carries is credentials too: they are asked for, and not sent to whoever answers.
-        if matches!(address.scheme, Scheme::Http | Scheme::Https) {
-            address.set_user(None);
-            address.set_password(None);
-        }
-        let repository = match self.opened() {
-            Some(repository) => repository,
-            None => {
-                // Half of what a process that was killed made is no repository.
-                let _ = std::fs::remove_dir_all(&self.folder);
-                std::fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
-                gix::init_bare(&self.folder).map_err(|error| chain(&error))?
-            }
-        };
-        let refused: RefCell<Option<String>> = RefCell::default();
-        let failed = |error: gix::Error| refused.take().unwrap_or_else(|| explained(&chain(&error), credentials));
-        let answer = |action: Action| -> gix::Result<Option<Outcome>> {
-            // What is stored or forgotten elsewhere is not ours to change.
-            let Action::Get(context) = action else { return Ok(None) };
-            let asking = context.url.map(|url| gix::url::parse(&url)).transpose()?;
-            match credentials.identity(&wanted, asking.as_ref().unwrap_or(&wanted)) {
-                Ok(identity) => Ok(Some(identity.outcome())),
-                Err(why) => {
-                    refused.replace(Some(why.clone()));
-                    Err(gix::Error::from_error(std::io::Error::other(why)))
-                }
-            }
-        };
-        let remote = repository.remote_at(address).map_err(failed)?;
-        let branches = ["+refs/heads/*:refs/remotes/origin/*"];
-        let remote = remote.with_refspecs(branches, gix::remote::Direction::Fetch).map_err(failed)?;
-        let connection = remote.connect(gix::remote::Direction::Fetch).map_err(failed)?;
-        let mut connection = connection.with_credentials(answer);
-        if let Some(pem) = credentials.certificates(&wanted)? {
-            connection.set_transport_options(Box::new(trusting(&pem)?));
-        }
-        let fetch = connection
-            .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())
-            .map_err(failed)?;
-        fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(failed)?;
-        Ok(())
+        fetch(&self.folder, &self.url, &["+refs/heads/*:refs/remotes/origin/*"], credentials)
     }
+}
+
+/// The clone in a folder, if there is one.
+pub(crate) fn opened(folder: &Path) -> Option<gix::Repository> {
+    gix::open_opts(folder, gix::open::Options::isolated()).ok()
+}
+
+/// Brings what these refspecs name into the bare clone in a folder, which is made where there is none.
+///
+/// # Errors
+/// When the repository cannot be read, in words that can be shown.
+pub(crate) fn fetch(folder: &Path, url: &str, refspecs: &[&str], credentials: &GitCredentials) -> Result<(), String> {
+    let wanted = gix::url::parse(url).map_err(|error| chain(&error))?;
+    credentials.reach(&wanted)?;
+    let mut address = wanted.clone();
+    // What an address carries is credentials too: they are asked for, and not sent to whoever answers.
+    if matches!(address.scheme, Scheme::Http | Scheme::Https) {
+        address.set_user(None);
+        address.set_password(None);
+    }
+    let repository = match opened(folder) {
+        Some(repository) => repository,
+        None => {
+            // Half of what a process that was killed made is no repository.
+            let _ = std::fs::remove_dir_all(folder);
+            std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+            gix::init_bare(folder).map_err(|error| chain(&error))?
+        }
+    };
+    let refused: RefCell<Option<String>> = RefCell::default();
+    let failed = |error: gix::Error| refused.take().unwrap_or_else(|| explained(&chain(&error), credentials));
+    let answer = |action: Action| -> gix::Result<Option<Outcome>> {
+        // What is stored or forgotten elsewhere is not ours to change.
+        let Action::Get(context) = action else { return Ok(None) };
+        let asking = context.url.map(|url| gix::url::parse(&url)).transpose()?;
+        match credentials.identity(&wanted, asking.as_ref().unwrap_or(&wanted)) {
+            Ok(identity) => Ok(Some(identity.outcome())),
+            Err(why) => {
+                refused.replace(Some(why.clone()));
+                Err(gix::Error::from_error(std::io::Error::other(why)))
+            }
+        }
+    };
+    let remote = repository.remote_at(address).map_err(failed)?;
+    let refspecs = refspecs.iter().copied();
+    let remote = remote.with_refspecs(refspecs, gix::remote::Direction::Fetch).map_err(failed)?;
+    let connection = remote.connect(gix::remote::Direction::Fetch).map_err(failed)?;
+    let mut connection = connection.with_credentials(answer);
+    if let Some(pem) = credentials.certificates(&wanted)? {
+        connection.set_transport_options(Box::new(trusting(&pem)?));
+    }
+    let fetch =
+        connection.prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default()).map_err(failed)?;
+    fetch.receive(gix::progress::Discard, &AtomicBool::new(false)).map_err(failed)?;
+    Ok(())
 }
 
 /// An error of a fetch, with what to do where credentials were refused.
@@ -261,7 +269,7 @@ fn compared(wanted: Option<ObjectId>, seen: Option<ObjectId>) -> Folder {
 }
 
 /// An address without the user and password that it may carry.
-fn without_user(url: &str) -> &str {
+pub(crate) fn without_user(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or(rest);
     match host.rsplit_once('@') {

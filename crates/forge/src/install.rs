@@ -24,13 +24,14 @@ use forge_core::install::{
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::MANAGED_BY;
 use forge_core::yaml::{Dialect, Limits, Node, read};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(crate) use charts::Charts;
 pub(crate) use check::{Compared, check};
 
-use crate::cluster::{Cluster, ClusterArguments, ClusterError, path};
+use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 use crate::interrupt::Interrupts;
 use charts::Source;
@@ -75,8 +76,8 @@ pub(crate) fn installing(
 /// What phase 1 is to do with Helm.
 pub(crate) struct Phase<'p> {
     pub(crate) cluster: &'p Cluster,
-    /// How the cluster was reached, so that helm reaches the same.
-    pub(crate) arguments: &'p ClusterArguments,
+    /// How the cluster was reached, so that helm reaches the same; asked only where helm is needed.
+    pub(crate) kubeconfig: &'p dyn Fn() -> Result<SecretString, Failure>,
     /// The namespace of Argo Workflows, where bootstraps wait for each other.
     pub(crate) workflows: &'p str,
     pub(crate) installing: &'p [Installing],
@@ -150,7 +151,7 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
         }
         return Ok(());
     }
-    let kubeconfig = phase.arguments.for_programs()?;
+    let kubeconfig = (phase.kubeconfig)()?;
     let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
     namespaces(phase, say).await?;

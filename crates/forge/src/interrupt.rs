@@ -15,6 +15,11 @@ impl Interrupts {
         Self { interrupt: signal(SignalKind::interrupt()).ok(), terminate: signal(SignalKind::terminate()).ok() }
     }
 
+    /// Listens to a person only: whoever shuts a machine down does not mean a run that goes on elsewhere.
+    pub(crate) fn keyboard() -> Self {
+        Self { interrupt: signal(SignalKind::interrupt()).ok(), terminate: None }
+    }
+
     /// Ends when told to stop. Safe to drop and ask again.
     pub(crate) async fn heard(&mut self) {
         tokio::select! {

@@ -129,23 +129,32 @@ async fn gathered(cluster: &Cluster, purpose: &Purpose) -> Result<Gathered, Judg
 /// When something must be put right first, or could not be checked.
 pub(crate) async fn required(cluster: &Cluster, wanted: &Wanted, output: &mut Output<'_>) -> Result<(), Failure> {
     let report = preflight(cluster, wanted, |line| output.say(line)).await;
-    let context = &report.context;
-    let failure = match report.exit() {
-        Exit::Done => {
-            for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-                output.raw(&format!("{}\n", finding.text()));
-            }
-            output.say(&format!("{} preflight: {}", output.paint(Paint::Good, "ok"), report.summary));
-            return Ok(());
+    let Some(failure) = refusal(&report) else {
+        for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+            output.raw(&format!("{}\n", finding.text()));
         }
-        Exit::Invalid => Failure::new(Code::ClusterUnready, format!("{context} is not ready; nothing was changed"))
-            .hint("do what `fix` says at each blocking finding, then run this again"),
-        _ => Failure::new(
-            Code::ClusterUnchecked,
-            format!("whether {context} is ready is not known; nothing was changed"),
-        )
-        .hint("run this again; `seen` at each failed check says what was answered"),
+        output.say(&format!("{} preflight: {}", output.paint(Paint::Good, "ok"), report.summary));
+        return Ok(());
     };
     output.raw(&format!("{}\n", report.text()));
     Err(failure)
+}
+
+/// Why nothing may be written after these checks; nothing where it may.
+pub(crate) fn refusal(report: &PreflightReport) -> Option<Failure> {
+    let context = &report.context;
+    match report.exit() {
+        Exit::Done => None,
+        Exit::Invalid => Some(
+            Failure::new(Code::ClusterUnready, format!("{context} is not ready; nothing was changed"))
+                .hint("do what `fix` says at each blocking finding, then run this again"),
+        ),
+        _ => Some(
+            Failure::new(
+                Code::ClusterUnchecked,
+                format!("whether {context} is ready is not known; nothing was changed"),
+            )
+            .hint("run this again; `seen` at each failed check says what was answered"),
+        ),
+    }
 }

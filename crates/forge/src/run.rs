@@ -14,9 +14,13 @@ pub(crate) mod prepare;
 pub(crate) mod turn;
 mod window;
 
+use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, path};
+use crate::metrics::Metrics;
+use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::render::Places;
+use forge_core::run::{Record, RunPlan};
 
 /// Where a run takes place.
 #[derive(Clone)]
@@ -37,5 +41,35 @@ impl Place {
     /// Selects everything of a run.
     fn of(run: &RunId) -> String {
         format!("{}=forge,{}={run}", forge_core::render::MANAGED_BY, forge_core::render::RUN_LABEL)
+    }
+}
+
+/// Conducts a run in this process while it is followed; gives what it ended with.
+///
+/// # Errors
+/// When it cannot be conducted, or not followed.
+pub(crate) async fn here(
+    place: &Place,
+    argocd: &ArgoCd,
+    run: &RunPlan,
+    metrics: &Metrics,
+    follow: impl Future<Output = Result<Option<Record>, Failure>>,
+) -> Result<Option<Record>, Failure> {
+    let conduct = conduct::conduct(place, argocd, &run.run, metrics);
+    let mut conduct = std::pin::pin!(conduct);
+    let mut follow = std::pin::pin!(follow);
+    tokio::select! {
+        outcome = &mut conduct => {
+            outcome?;
+            follow.await
+        }
+        record = &mut follow => {
+            let record = record?;
+            if record.as_ref().is_some_and(|record| record.header.ended.is_some()) {
+                // It ends with the Lease given back and old records removed.
+                conduct.await?;
+            }
+            Ok(record)
+        }
     }
 }

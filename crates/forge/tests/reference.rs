@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
-use forge_core::format::{KINDS, OUTPUTS, schema};
+use forge_core::format::{INPUTS, KINDS, OUTPUTS, schema};
 use forge_testkit::reference::{command_line, compare};
 
 fn docs() -> PathBuf {
@@ -21,10 +21,11 @@ fn names(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn the_schemas_are_those_of_the_types() {
     let folder = docs().join("reference/schemas");
-    for kind in KINDS.iter().chain(&OUTPUTS) {
+    let kinds = || KINDS.iter().chain(&INPUTS).chain(&OUTPUTS);
+    for kind in kinds() {
         compare(&folder.join(format!("{kind}.json")), &format!("{:#}\n", schema(kind).unwrap().as_value()));
     }
-    assert_eq!(names(&folder), KINDS.iter().chain(&OUTPUTS).map(|kind| format!("{kind}.json")).collect());
+    assert_eq!(names(&folder), kinds().map(|kind| format!("{kind}.json")).collect());
 }
 
 #[test]
@@ -34,6 +35,11 @@ fn the_cli_reference_is_what_help_says() {
     );
     command_line(&mut page, forge::cli::command());
     compare(&docs().join("reference/cli.md"), &page);
+}
+
+#[test]
+fn the_inputs_of_the_executor_are_those_of_its_table() {
+    compare(&docs().join("reference/executor.md"), &forge_core::executor::reference());
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forge_core::format::{
-    ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, KINDS, ReleasePointer, schema,
+    ClusterFile, DependencyGraph, EnvironmentConfig, ExecutorEnvironment, GraphOverride, INPUTS, Installation, KINDS,
+    ReleasePointer, schema,
 };
 use forge_core::yaml::{Decoder, Dialect, Limits, Node, read};
 
@@ -21,6 +22,7 @@ fn decode(kind: &str, node: &Node<'_>) -> Vec<String> {
         "Forge" => drop(Installation::decode(&mut decoder, node)),
         "DependencyGraph" => drop(DependencyGraph::decode(&mut decoder, node)),
         "GraphOverride" => drop(GraphOverride::decode(&mut decoder, node)),
+        "ExecutorEnvironment" => drop(ExecutorEnvironment::decode(&mut decoder, node)),
         _ => panic!("{kind}"),
     }
     decoder.into_findings().into_iter().map(|finding| format!("{} {}", finding.code, finding.message)).collect()
@@ -149,12 +151,33 @@ const CASES: &[Case] = &[
             ("a/b", "A/b"),
         ],
     ),
+    (
+        "ExecutorEnvironment",
+        "name: dev\ndomain: dev.example.com\ngitRepository: https://git.example.com/p.git\ngitRevision: main\nclusterName: in-cluster\nargocdNamespace: argocd\nworkflowsNamespace: argo\ntimeouts: {sync: 5m, health: 10m, run: 1h}\nretries: {limit: 1, backoff: 5s, factor: 2, max: 1m}\n",
+        &[
+            ("name: dev", "name: Dev"),
+            ("name: dev\n", ""),
+            ("domain: dev.", "domain: Dev."),
+            ("domain: dev.example.com\n", ""),
+            ("https://git", "ssh://git"),
+            ("https://git", "https://me:x@git"),
+            ("gitRevision: main", "gitRevision: \"-main\""),
+            ("gitRevision: main", "gitRevision: 12"),
+            ("clusterName: in-cluster", "cluster: in-cluster"),
+            ("argocdNamespace: argocd", "argocdNamespace: Argo_CD"),
+            ("workflowsNamespace: argo", "workflowsNamespace: [argo]"),
+            ("run: 1h", "all: 1h"),
+            ("sync: 5m", "sync: 5"),
+            ("limit: 1", "limit: 100"),
+        ],
+    ),
 ];
 
 #[test]
 fn schema_and_decoder_agree_on_every_case() {
     let validators: BTreeMap<&str, jsonschema::Validator> = KINDS
         .iter()
+        .chain(&INPUTS)
         .map(|kind| (*kind, jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap()))
         .collect();
     let check = |kind: &str, text: &str, valid: bool| {
@@ -178,7 +201,9 @@ fn schema_and_decoder_agree_on_every_case() {
         }
     }
     kinds.sort_unstable();
-    assert_eq!(kinds, KINDS);
+    let mut all = [&KINDS[..], &INPUTS[..]].concat();
+    all.sort_unstable();
+    assert_eq!(kinds, all);
 }
 
 /// JSON with the booleans of our own dialect.

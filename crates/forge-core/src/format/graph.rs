@@ -156,6 +156,11 @@ impl RetrySpec {
     }
 }
 
+/// How often a sync may be tried again at most, and at least.
+pub const RETRY_LIMITS: std::ops::RangeInclusive<u32> = 0..=20;
+/// By how much the wait may grow each time.
+pub const RETRY_FACTORS: std::ops::RangeInclusive<u32> = 1..=10;
+
 /// What `dependsOn` may name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference {
@@ -422,7 +427,7 @@ fn defaults(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> Option<(Timeo
     Some(found)
 }
 
-fn positive(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>, what: &str) -> Option<Duration> {
+pub(super) fn positive(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>, what: &str) -> Option<Duration> {
     let span: At<Duration> = decoder.parse(node?, what)?;
     if span.value == Duration::ZERO {
         decoder.report(Code::InvalidValue, span.at, format!("{what} must be longer than 0s"));
@@ -442,13 +447,18 @@ fn timeouts(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> TimeoutsSpec 
 }
 
 fn retry(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> RetrySpec {
-    let Some(mut fields) = node.and_then(|node| decoder.mapping(node, "retry")) else {
+    retries(decoder, node, "retry")
+}
+
+/// Retries, under the name that the file has for them.
+pub(super) fn retries(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>, what: &'static str) -> RetrySpec {
+    let Some(mut fields) = node.and_then(|node| decoder.mapping(node, what)) else {
         return RetrySpec::default();
     };
-    let limit = fields.take("limit").and_then(|node| decoder.number(node, "retry.limit", 0..=20));
-    let backoff = positive(decoder, fields.take("backoff"), "retry.backoff");
-    let factor = fields.take("factor").and_then(|node| decoder.number(node, "retry.factor", 1..=10));
-    let max = positive(decoder, fields.take("max"), "retry.max");
+    let limit = fields.take("limit").and_then(|node| decoder.number(node, &format!("{what}.limit"), RETRY_LIMITS));
+    let backoff = positive(decoder, fields.take("backoff"), &format!("{what}.backoff"));
+    let factor = fields.take("factor").and_then(|node| decoder.number(node, &format!("{what}.factor"), RETRY_FACTORS));
+    let max = positive(decoder, fields.take("max"), &format!("{what}.max"));
     decoder.finish(&fields);
     RetrySpec { limit, backoff, factor, max }
 }

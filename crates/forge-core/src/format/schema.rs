@@ -3,11 +3,14 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::{cluster, environment_config, graph::files, installation, pointer};
+use super::{cluster, environment_config, executor_environment, graph::files, installation, pointer};
 
 /// The kinds that have a schema, by the name that `forge schema` takes.
 pub const KINDS: [&str; 7] =
     ["Cluster", "DependencyGraph", "EnvironmentConfig", "Forge", "GraphOverride", "PlatformCluster", "ReleasePointer"];
+
+/// What the executor is given as a file and has a schema, by the name that `forge schema` takes; no file of a repository.
+pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
 pub const OUTPUTS: [&str; 2] = ["PreflightReport", "RunReport"];
@@ -30,11 +33,12 @@ pub fn schema(kind: &str) -> Option<Schema> {
     let generate = |of: fn(SchemaGenerator) -> Schema| {
         Some(of(SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = false).into_generator()))
     };
-    let known = KINDS.iter().chain(&OUTPUTS).find(|known| known.eq_ignore_ascii_case(kind))?;
+    let known = KINDS.iter().chain(&INPUTS).chain(&OUTPUTS).find(|known| known.eq_ignore_ascii_case(kind))?;
     match *known {
         "Cluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::ClusterSchema>),
         "DependencyGraph" => generate(SchemaGenerator::into_root_schema_for::<files::GraphFile>),
         "EnvironmentConfig" => generate(SchemaGenerator::into_root_schema_for::<environment_config::File>),
+        "ExecutorEnvironment" => generate(SchemaGenerator::into_root_schema_for::<executor_environment::File>),
         "Forge" => generate(SchemaGenerator::into_root_schema_for::<installation::File>),
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),

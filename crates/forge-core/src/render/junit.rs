@@ -17,7 +17,7 @@ pub fn junit(report: &RunReport) -> String {
         s.failed,
         s.makespan_seconds
     );
-    let name = escape(&format!("forge {} {}", report.environment, report.run));
+    let name = escape(format!("forge {} {}", report.environment, report.run).trim_end());
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"{name}\" {counts}>\n  <testsuite name=\"{name}\" {counts} timestamp=\"{}\">\n",
         report.started.strftime("%FT%TZ")

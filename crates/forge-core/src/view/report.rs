@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::exit::Exit;
 use crate::gate::Decision;
 use crate::name::NodeId;
 use crate::run::{Phase, Record, RunPlan, Runner, result};
@@ -22,7 +23,7 @@ pub(super) const DRY_RUN: &str = "dry run";
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "RunReport")]
 pub struct RunReport {
-    /// The run.
+    /// The run; empty where there was none.
     pub run: String,
     /// The environment.
     pub environment: String,
@@ -61,6 +62,28 @@ pub struct RunReport {
     /// Nodes that no window held, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_held: BTreeMap<String, String>,
+}
+
+/// Why there was no run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRun {
+    /// Something before it failed.
+    Failed,
+    /// It was told to stop.
+    Cancelled,
+    /// Nothing may be written.
+    DryRun,
+}
+
+impl NoRun {
+    /// As a verdict.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::DryRun => DRY_RUN,
+        }
+    }
 }
 
 /// Figures of a run.
@@ -267,6 +290,37 @@ impl RunReport {
         }
     }
 
+    /// The report where there was no run: something before it failed, it was told to stop, or nothing may be written. A
+    /// program that asked for a report gets one all the same.
+    pub fn without_run(
+        environment: &str,
+        scope: &str,
+        verdict: NoRun,
+        exit: Exit,
+        message: &str,
+        (started, ended): (Timestamp, Timestamp),
+    ) -> Self {
+        let makespan_seconds = between(started, ended).seconds();
+        Self {
+            run: String::new(),
+            environment: shown(environment),
+            scope: shown(scope),
+            commit: None,
+            plan: String::new(),
+            runner: String::new(),
+            summary: "there was no run; nothing was deployed".to_owned(),
+            verdict: verdict.as_str().to_owned(),
+            exit: Some(exit as u8),
+            message: Some(shown(message)),
+            started,
+            ended: Some(ended),
+            statistics: Statistics { makespan_seconds, ..Statistics::default() },
+            failures: Vec::new(),
+            components: Vec::new(),
+            not_held: BTreeMap::new(),
+        }
+    }
+
     /// The report of a run that is about to end: the same, with the verdict that follows from its nodes.
     pub fn ended(plan: &RunPlan, record: &Record, now: Timestamp) -> Self {
         let mut record = record.clone();
@@ -286,7 +340,8 @@ impl RunReport {
     pub fn text(&self) -> String {
         let mut text = String::new();
         let s = &self.statistics;
-        let _ = writeln!(text, "run {} of {}, scope {}: {}", self.run, self.environment, self.scope, self.verdict);
+        let run = if self.run.is_empty() { "no run".to_owned() } else { format!("run {}", self.run) };
+        let _ = writeln!(text, "{run} of {}, scope {}: {}", self.environment, self.scope, self.verdict);
         let _ = writeln!(text, "{}", self.summary);
         if let Some(message) = &self.message {
             let _ = writeln!(text, "{message}");
@@ -403,6 +458,24 @@ slowest: a/two 46s, a/one 12s
         let run = sample::stored("r-1", 0);
         let report = RunReport::new(&run.plan, &run.record, sample::at(100));
         assert_eq!((report.verdict.as_str(), report.exit, report.ended), ("running", None, None));
+    }
+
+    #[test]
+    fn where_there_was_no_run_the_report_says_why_and_is_not_green() {
+        let times = (sample::at(0), sample::at(3));
+        let why = "FORGE-B001 the cluster is not ready; nothing was changed";
+        let report = RunReport::without_run("dev", "platform", NoRun::Failed, Exit::Invalid, why, times);
+        assert_eq!(
+            report.text(),
+            "no run of dev, scope platform: failed\nthere was no run; nothing was deployed\nFORGE-B001 the cluster is not ready; nothing was changed\n"
+        );
+        let xml = crate::render::junit(&report);
+        assert!(xml.contains("<testsuites name=\"forge dev\" tests=\"1\" failures=\"0\" errors=\"1\""), "{xml}");
+        assert_eq!((report.exit, report.statistics.makespan_seconds), (Some(3), 3));
+        let dry = RunReport::without_run("dev", "platform", NoRun::DryRun, Exit::Done, "nothing", times);
+        assert!(!dry.failed_itself());
+        let stopped = RunReport::without_run("dev", "platform", NoRun::Cancelled, Exit::Partial, "stopped", times);
+        assert!(stopped.failed_itself());
     }
 
     #[test]

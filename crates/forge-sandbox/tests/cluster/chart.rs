@@ -36,6 +36,8 @@ fn helm(command: &str, places: &Places) -> Ended {
         ("namespaces.argocd", places.argocd.clone()),
         ("agentTick", places.agent_tick.to_string()),
         ("environments", format!("{{{}}}", ENVIRONMENTS.join(","))),
+        ("executor.domain", "example.com".to_owned()),
+        ("executor.gitRepository", "https://git.example.com/platform.git".to_owned()),
     ] {
         helm.args(["--set", &format!("{name}={value}")]);
     }
@@ -85,10 +87,22 @@ fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
             "ConfigMap flows/forge-environment-production",
             "CronJob flows/forge-deploy-dev",
             "CronJob flows/forge-deploy-production",
-            "CronJob flows/forge-validate-dev",
-            "CronJob flows/forge-validate-production",
         ]
     );
+    // What is mounted is what the executor reads.
+    for environment in ENVIRONMENTS {
+        let config_map = &rendered[&format!("ConfigMap flows/forge-environment-{environment}")];
+        let given = forge_core::executor::Given {
+            action: forge_core::executor::Action::Deploy,
+            prefix: "",
+            flags: BTreeMap::new(),
+            variables: BTreeMap::from([(forge_core::executor::Input::Environment, Some(environment.to_owned()))]),
+            file: config_map["data"]["environment.yaml"].as_str().map(|text| ("file".to_owned(), text.to_owned())),
+        };
+        let inputs = forge_core::executor::resolve(&given).unwrap();
+        assert_eq!(inputs.workflows_namespace.as_str(), "flows");
+        assert_eq!(inputs.argocd_namespace.unwrap().value.as_str(), "cd");
+    }
     let ended = helm("lint", &places);
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
 }
@@ -98,7 +112,7 @@ fn the_api_server_takes_the_jobs_which_run_as_nobody_and_write_nowhere() {
     let namespace = Sandbox::shared().namespace("chart");
     let rendered = rendered(&places(&namespace.name));
     let jobs: Vec<&Value> = rendered.values().filter(|object| object["kind"] == "CronJob").collect();
-    assert_eq!(jobs.len(), 4);
+    assert_eq!(jobs.len(), 2);
     for job in jobs {
         // The API server fills in what is not said, and refuses what is not right.
         let text = job.to_string();

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use clap::Args;
 use forge_core::code::Code;
+use forge_core::executor::Access;
 use forge_core::failure::Failure;
+use forge_core::name::clip;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -36,8 +38,7 @@ impl ClusterArguments {
         Ok(match (&self.kubeconfig, data) {
             (Some(path), _) => Some(Kubeconfig::read_from(path).map_err(|error| unusable(&chain(&error)))?),
             (None, Some(data)) => {
-                let bytes = base64::engine::general_purpose::STANDARD.decode(data.trim());
-                let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+                let text = decoded(&data);
                 let text = text.ok_or_else(|| unusable("FORGE_KUBECONFIG_DATA is not base64 of a kubeconfig"))?;
                 Some(Kubeconfig::from_yaml(&text).map_err(|error| unusable(&chain(&error)))?)
             }
@@ -69,6 +70,39 @@ impl ClusterArguments {
     }
 }
 
+/// The same for the executor, which looks at nothing but what it was told.
+///
+/// # Errors
+/// When the kubeconfig, or the account of the pod, cannot be used.
+pub(crate) fn for_programs(access: &Access, variable: &str) -> Result<SecretString, Failure> {
+    let text = match told(access, variable)? {
+        Some(kubeconfig) => serde_json::to_string(&kubeconfig).map_err(|error| unusable(&error.to_string()))?,
+        None => in_pod().ok_or_else(|| no_account("this is no pod"))?.to_string(),
+    };
+    Ok(SecretString::from(text))
+}
+
+/// The kubeconfig that the executor was told; none where the account of the pod is meant.
+fn told(access: &Access, variable: &str) -> Result<Option<Kubeconfig>, Failure> {
+    let wrong = |why: String| Failure::new(Code::InvalidInput, why).hint("a kubeconfig with a current context");
+    match access {
+        Access::InCluster => Ok(None),
+        Access::Path(path) => Kubeconfig::read_from(path)
+            .map(Some)
+            .map_err(|error| wrong(format!("`{}` is no kubeconfig: {}", clip(path), chain(&error)))),
+        // What is wrong with it is not said in its own words, because they may be a secret.
+        Access::Data(data) => decoded(data.expose())
+            .and_then(|text| Kubeconfig::from_yaml(&text).ok())
+            .map(Some)
+            .ok_or_else(|| wrong(format!("{variable} is not base64 of a kubeconfig"))),
+    }
+}
+
+fn no_account(why: &str) -> Failure {
+    Failure::new(Code::NeedsCluster, format!("no cluster: {why}"))
+        .hint("run it in a pod with an account, or give a kubeconfig")
+}
+
 /// The pod's own account: the token stays in its file, because it is renewed there.
 fn in_pod() -> Option<Value> {
     let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
@@ -90,7 +124,7 @@ impl Cluster {
     /// When there is no kubeconfig, or it cannot be used.
     pub(crate) async fn connect(arguments: &ClusterArguments) -> Result<Self, Failure> {
         let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
-        let (mut config, context) = match arguments.named()? {
+        let (config, context) = match arguments.named()? {
             Some(kubeconfig) => {
                 let context = arguments.context.clone().or_else(|| kubeconfig.current_context.clone());
                 let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -102,12 +136,40 @@ impl Cluster {
             }
             None => (kube::Config::infer().await.map_err(|error| unusable(&chain(&error)))?, None),
         };
+        Self::with(config, context.unwrap_or_else(|| "the default context".to_owned()))
+    }
+
+    /// Connects as the executor was told to: by a kubeconfig, or with the account of the pod. Nothing else is looked at.
+    ///
+    /// # Errors
+    /// When the kubeconfig, or the account, cannot be used.
+    pub(crate) async fn reach(access: &Access, variable: &str) -> Result<Self, Failure> {
+        let Some(kubeconfig) = told(access, variable)? else {
+            let config = kube::Config::incluster().map_err(|error| no_account(&chain(&error)))?;
+            return Self::with(config, "in-cluster".to_owned());
+        };
+        let context = kubeconfig.current_context.clone().unwrap_or_else(|| "the default context".to_owned());
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let config = config.map_err(|error| {
+            Failure::new(Code::InvalidInput, format!("the kubeconfig cannot be used: {}", chain(&error)))
+                .hint("a kubeconfig with a current context")
+        })?;
+        Self::with(config, context)
+    }
+
+    fn with(mut config: kube::Config, context: String) -> Result<Self, Failure> {
         // Streams are quiet for long; requests have a patience of their own.
         config.read_timeout = None;
         config.connect_timeout = Some(std::time::Duration::from_secs(5));
         let client = kube::Client::try_from(config).map_err(|error| unusable(&chain(&error)))?;
-        Ok(Self { client, context: context.unwrap_or_else(|| "the default context".to_owned()) })
+        Ok(Self { client, context })
     }
+}
+
+/// A text that came as base64, in one line or several.
+fn decoded(data: &str) -> Option<String> {
+    let data: String = data.split_whitespace().collect();
+    String::from_utf8(base64::engine::general_purpose::STANDARD.decode(data).ok()?).ok()
 }
 
 fn unusable(message: &str) -> Failure {

@@ -154,7 +154,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let mut interrupts = Interrupts::listen();
         let phase = Phase {
             cluster: &cluster,
-            arguments: &arguments.cluster,
+            kubeconfig: &|| arguments.cluster.for_programs(),
             workflows: &workflows,
             installing: &installing,
             helm: arguments.helm.as_deref(),

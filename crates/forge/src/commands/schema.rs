@@ -2,7 +2,7 @@
 
 use clap::Args;
 use forge_core::code::Code;
-use forge_core::format::{KINDS, OUTPUTS, schema};
+use forge_core::format::{INPUTS, KINDS, OUTPUTS, schema};
 
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let kinds = [&KINDS[..], &OUTPUTS[..]].concat();
+    let kinds = [&KINDS[..], &INPUTS[..], &OUTPUTS[..]].concat();
     let Some(kind) = &arguments.kind else {
         output.data(&format!("{}\n", kinds.join("\n")))?;
         return Ok(Exit::Done);

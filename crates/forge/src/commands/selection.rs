@@ -18,7 +18,7 @@ use crate::output::Output;
 use forge_core::failure::Failure;
 
 /// Reads the repository and checks everything about it.
-pub(super) fn report(global: &Global) -> Result<Report, Failure> {
+pub(crate) fn report(global: &Global) -> Result<Report, Failure> {
     let root = load::root(global.repo.as_deref())?;
     load::lint(&root).map_err(|message| {
         Failure::new(Code::Unreadable, message).hint("check the folder and its permissions, then run the command again")
@@ -26,23 +26,27 @@ pub(super) fn report(global: &Global) -> Result<Report, Failure> {
 }
 
 /// A repository whose own files can be used, and what lint has to say about it beyond that.
-pub(super) struct Usable {
-    pub(super) repository: Repository,
+pub(crate) struct Usable {
+    pub(crate) repository: Repository,
     findings: Vec<Finding>,
 }
 
 /// The repository, if its own files can be used.
-pub(super) fn repository(global: &Global) -> Result<Usable, Failure> {
-    let report = report(global)?;
-    match report.repository {
-        Some(repository) => Ok(Usable { repository, findings: report.findings }),
-        None => Err(Failure::unusable(report.findings)),
-    }
+pub(crate) fn repository(global: &Global) -> Result<Usable, Failure> {
+    Usable::of(report(global)?)
 }
 
 impl Usable {
+    /// The repository that was read, if its own files can be used.
+    pub(crate) fn of(report: Report) -> Result<Self, Failure> {
+        match report.repository {
+            Some(repository) => Ok(Self { repository, findings: report.findings }),
+            None => Err(Failure::unusable(report.findings)),
+        }
+    }
+
     /// Says that lint has more to say, once the command has done its work.
-    pub(super) fn note(&self, output: &mut Output<'_>) {
+    pub(crate) fn note(&self, output: &mut Output<'_>) {
         match self.findings.len() {
             0 => {}
             1 => output.say("\nnote: lint has 1 finding; `forge lint` shows it"),
@@ -51,7 +55,7 @@ impl Usable {
     }
 
     /// The health checks that Argo CD is to have, if those of the repository can all be used.
-    pub(super) fn health_checks(&self) -> Result<HealthChecks, Failure> {
+    pub(crate) fn health_checks(&self) -> Result<HealthChecks, Failure> {
         self.repository.health_checks().map_err(|unusable| {
             let paths: Vec<&str> = unusable.iter().map(String::as_str).collect();
             let message = format!("{} cannot be used as a health check for Argo CD", paths.join(", "));
@@ -64,7 +68,7 @@ impl Usable {
     }
 
     /// The values that charts are given, if those of the repository can all be used.
-    pub(super) fn values(&self) -> Result<&BTreeMap<Component, Value>, Failure> {
+    pub(crate) fn values(&self) -> Result<&BTreeMap<Component, Value>, Failure> {
         let files = &self.repository.values;
         if files.unusable.is_empty() {
             return Ok(&files.values);
@@ -78,7 +82,7 @@ impl Usable {
     }
 
     /// Refuses a scope in which a project has no release to run.
-    pub(super) fn require_pointers(
+    pub(crate) fn require_pointers(
         &self,
         files: &EnvironmentFiles,
         graph: &Graph,
@@ -103,7 +107,7 @@ impl Usable {
 }
 
 /// An environment by name.
-pub(super) fn environment<'r>(repository: &'r Repository, name: &str) -> Result<&'r EnvironmentFiles, Failure> {
+pub(crate) fn environment<'r>(repository: &'r Repository, name: &str) -> Result<&'r EnvironmentFiles, Failure> {
     repository.environment(name).ok_or_else(|| {
         let name = forge_core::name::clip(name);
         Failure::new(Code::UnknownName, format!("no environment `{name}` in forge.yaml"))
@@ -111,13 +115,13 @@ pub(super) fn environment<'r>(repository: &'r Repository, name: &str) -> Result<
     })
 }
 
-pub(super) fn names(repository: &Repository) -> String {
+pub(crate) fn names(repository: &Repository) -> String {
     let names: Vec<&str> = repository.environments.iter().map(|files| files.environment.name.as_str()).collect();
     names.join(", ")
 }
 
 /// What a node waits for, cut to fit a line. That everything waits for Forge's own first nodes goes without saying.
-pub(super) fn waits_for<'r>(references: impl Iterator<Item = &'r Reference>, width: usize) -> String {
+pub(crate) fn waits_for<'r>(references: impl Iterator<Item = &'r Reference>, width: usize) -> String {
     let mut text = String::new();
     let system = |reference: &&Reference| matches!(reference, Reference::Stack(name) if name.as_str() == SYSTEM_STACK);
     let mut told: Vec<String> = references.filter(|r| !system(r)).map(Reference::to_string).collect();
@@ -138,7 +142,7 @@ pub(super) fn waits_for<'r>(references: impl Iterator<Item = &'r Reference>, wid
 }
 
 /// A chain of nodes over as many lines as it needs.
-pub(super) fn chain(nodes: &[&str]) -> String {
+pub(crate) fn chain(nodes: &[&str]) -> String {
     let mut text = String::from(" ");
     let mut width = 1;
     for (i, node) in nodes.iter().enumerate() {
@@ -154,7 +158,7 @@ pub(super) fn chain(nodes: &[&str]) -> String {
 }
 
 /// The graph of an environment, or of `graph.yaml` alone.
-pub(super) fn graph(repository: &Repository, files: Option<&EnvironmentFiles>) -> Result<Graph, Failure> {
+pub(crate) fn graph(repository: &Repository, files: Option<&EnvironmentFiles>) -> Result<Graph, Failure> {
     let build = match files {
         Some(files) => repository.environment_graph(files),
         None => repository.base_graph(),

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::agent::reason as pod_reason;
 use super::lease::Conducted;
 use super::{Place, job};
-use crate::cluster::{Store, path};
+use crate::cluster::{Store, Watch, path};
+use crate::interrupt::Interrupts;
 use crate::recorder::{read_entries, write_piece};
 use crate::serve;
 
@@ -37,15 +38,17 @@ pub(crate) async fn follow(
     plan: &RunPlan,
     conducted: Conducted,
     who: &str,
+    interrupts: &mut Interrupts,
     mut show: impl FnMut(&Record),
     mut say: impl FnMut(&str),
 ) -> Result<Option<Record>, Failure> {
     let selector = Place::of(&plan.run);
     let mut config_maps = place.cluster.watch(&place.config_maps(), &selector);
     let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
-    let mut jobs = place.cluster.watch(&jobs, &selector);
+    // Whoever conducts it here has no Job, and need not be allowed to look at any.
+    let mut jobs = (conducted == Conducted::ByJob).then(|| place.cluster.watch(&jobs, &selector));
     let (mut store, mut job_store, known) = (Store::new(), Store::new(), plan.names());
-    let (mut interrupts, mut changed, mut trouble) = (0, false, None);
+    let (mut heard, mut changed, mut trouble) = (0, false, None);
     // Only a Job can be late.
     let mut slow = (conducted == Conducted::ByJob).then(|| tokio::time::Instant::now() + SLOW_START);
     let mut tick = tokio::time::interval(Duration::from_millis(500));
@@ -53,14 +56,14 @@ pub(crate) async fn follow(
     loop {
         tokio::select! {
             _ = config_maps.keep(&mut store) => changed = true,
-            _ = jobs.keep(&mut job_store) => {
+            () = heard_of(jobs.as_mut(), &mut job_store) => {
                 if let Some(why) = dead(&job_store, plan) && !has_ended(place, plan).await? {
                     return Err(why);
                 }
             }
-            _ = tokio::signal::ctrl_c() => {
-                interrupts += 1;
-                if interrupts > 1 {
+            () = interrupts.heard() => {
+                heard += 1;
+                if heard > 1 {
                     say(match conducted {
                         Conducted::ByJob => "not followed any longer; the run stops by itself",
                         Conducted::Here => "left as it is; the next run ends this one and puts the window right",
@@ -93,6 +96,16 @@ pub(crate) async fn follow(
         if record.header.ended.is_some() {
             return Ok(last);
         }
+    }
+}
+
+/// Keeps what is heard of Jobs; nothing is ever heard where nobody listens.
+async fn heard_of(jobs: Option<&mut Watch>, store: &mut Store) {
+    match jobs {
+        Some(jobs) => {
+            jobs.keep(store).await;
+        }
+        None => std::future::pending().await,
     }
 }
 

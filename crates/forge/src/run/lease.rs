@@ -80,6 +80,27 @@ pub(crate) async fn free(place: &Place, environment: &EnvironmentName) -> Result
     }
 }
 
+/// Looks at the Lease of an environment until it is known whether its holder lives: true where nobody has it any more,
+/// false as soon as it is renewed. A pod that was lost leaves its Lease to the one that takes its place.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn abandoned(place: &Place, environment: &EnvironmentName) -> Result<bool, ClusterError> {
+    let version = |lease: Option<&Value>| lease?.pointer("/metadata/resourceVersion").cloned();
+    let first = place.cluster.get(&object(place, environment)).await?;
+    let mut lease = first.clone();
+    loop {
+        if lease.as_ref().and_then(holder).is_none_or(|holder| !holder.alive) {
+            return Ok(true);
+        }
+        if version(lease.as_ref()) != version(first.as_ref()) {
+            return Ok(false);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lease = place.cluster.get(&object(place, environment)).await?;
+    }
+}
+
 /// Takes the Lease for a new run of this plan and names the run.
 ///
 /// # Errors

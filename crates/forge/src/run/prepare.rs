@@ -14,6 +14,7 @@ use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::plan::Plan;
 use forge_core::render::{self, AGENT_TICK, AGENT_TICKS, IMAGE_ANNOTATION, PLUGIN, Places, TICK_ANNOTATION};
 use forge_core::run::{RunPlan, Runner};
+use forge_core::view::LookedAt;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -108,6 +109,11 @@ impl Looked {
             }
         }
         passed
+    }
+
+    /// As it is told where no run follows.
+    pub(crate) fn told(&self) -> LookedAt<'_> {
+        LookedAt { plan: &self.run, decisions: &self.decisions, passed: self.passed() }
     }
 
     /// Nothing has to be done at all.

@@ -6,6 +6,7 @@ mod again;
 mod credentials;
 mod deploy;
 mod events;
+mod executor;
 mod install;
 mod kill;
 mod never;

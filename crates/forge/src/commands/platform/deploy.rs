@@ -9,7 +9,6 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::graph::Scope;
 use forge_core::plan::plan;
-use forge_core::render;
 use forge_core::run::{Record, RunPlan, Runner};
 use forge_core::view::{LookedAt, RunReport};
 use jiff::Timestamp;
@@ -19,6 +18,7 @@ use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::commands::selection;
 use crate::git::{self, Pushed};
+use crate::interrupt::Interrupts;
 use crate::live::Live;
 use crate::load;
 use crate::metrics::Metrics;
@@ -26,7 +26,8 @@ use crate::output::{Output, Paint};
 use crate::records;
 use crate::run::lease::{self, Conducted};
 use crate::run::prepare::{self, Looked, Made};
-use crate::run::{Place, conduct, follow};
+use crate::run::{self, Place, follow};
+use crate::run_report::{Format, document};
 use crate::runtime::block_on;
 
 /// Run the dependency graph through Argo Workflows and Argo CD until every node is proven
@@ -70,16 +71,6 @@ pub(crate) struct Arguments {
     output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-    /// For CI: one test case per node
-    Junit,
 }
 
 /// How nodes are run.
@@ -179,7 +170,8 @@ async fn deploy(
         return Ok(Exit::Done);
     }
     let record = if arguments.local {
-        conducted(&place, &argocd, &run, output).await?
+        let metrics = Metrics::default();
+        run::here(&place, &argocd, &run, &metrics, followed(&place, &run, Conducted::Here, output)).await?
     } else {
         followed(&place, &run, Conducted::ByJob, output).await?
     };
@@ -202,12 +194,12 @@ fn without_a_run(
             made.commit
         ));
         if arguments.output != Format::Text {
-            output.data(&document(arguments.output, &looked_at(looked).done(Timestamp::now())))?;
+            output.data(&document(arguments.output, &looked.told().done(Timestamp::now())))?;
         }
         return Ok(Some(Exit::Done));
     }
     if arguments.dry_run {
-        let looked = looked_at(looked);
+        let looked = looked.told();
         output.data(&match arguments.output {
             Format::Text => outlook(&looked),
             format => document(format, &looked.dry_run(Timestamp::now())),
@@ -215,33 +207,6 @@ fn without_a_run(
         return Ok(Some(Exit::Done));
     }
     Ok(None)
-}
-
-async fn conducted(
-    place: &Place,
-    argocd: &ArgoCd,
-    run: &RunPlan,
-    output: &mut Output<'_>,
-) -> Result<Option<Record>, Failure> {
-    let metrics = Metrics::default();
-    let conduct = conduct::conduct(place, argocd, &run.run, &metrics);
-    let mut conduct = std::pin::pin!(conduct);
-    let follow = followed(place, run, Conducted::Here, output);
-    let mut follow = std::pin::pin!(follow);
-    tokio::select! {
-        outcome = &mut conduct => {
-            outcome?;
-            follow.await
-        }
-        record = &mut follow => {
-            let record = record?;
-            if record.as_ref().is_some_and(|record| record.header.ended.is_some()) {
-                // It ends with the Lease given back and old records removed.
-                conduct.await?;
-            }
-            Ok(record)
-        }
-    }
 }
 
 async fn followed(
@@ -257,8 +222,13 @@ async fn followed(
         kept.runs.iter().filter(|stored| stored.plan.run != run.run).map(|stored| &stored.record).collect();
     let mut live = Live::new(output.live).like(run, &earlier);
     let output = std::cell::RefCell::new(output);
+    let mut interrupts = match conducted {
+        Conducted::Here => Interrupts::listen(),
+        Conducted::ByJob => Interrupts::keyboard(),
+    };
     let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
-    follow::follow(place, run, conducted, &who, show, |text| output.borrow_mut().say(text)).await
+    let say = |text: &str| output.borrow_mut().say(text);
+    follow::follow(place, run, conducted, &who, &mut interrupts, show, say).await
 }
 
 /// The report on stdout; the exit code says the same.
@@ -266,18 +236,6 @@ fn finish(format: Format, run: &RunPlan, record: &Record, output: &mut Output<'_
     output.data(&document(format, &RunReport::new(run, record, Timestamp::now())))?;
     let verdict = record.header.ended.as_ref().map(|ended| ended.verdict);
     Ok(verdict.map_or(Exit::Partial, forge_core::run::Verdict::exit))
-}
-
-fn document(format: Format, report: &RunReport) -> String {
-    match format {
-        Format::Text => report.text(),
-        Format::Json => format!("{:#}\n", serde_json::json!(report)),
-        Format::Junit => render::junit(report),
-    }
-}
-
-fn looked_at(looked: &Looked) -> LookedAt<'_> {
-    LookedAt { plan: &looked.run, decisions: &looked.decisions, passed: looked.passed() }
 }
 
 /// What a run would do, a line for each node.

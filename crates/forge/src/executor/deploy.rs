@@ -1,0 +1,246 @@
+//! `executor deploy`: read, phase 0 and phase 1 where they are not behind us, then the run in this very process: the
+//! executor's Job is the run's Job (SPEC.md sections 4 and 5). Where nothing is left to do, nothing is written.
+
+use std::path::Path;
+
+use forge_core::code::Code;
+use forge_core::executor::{Access, Input, Inputs, Level};
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
+use forge_core::preflight::{Purpose, Severity};
+use forge_core::run::{Record, RunPlan, Verdict};
+use forge_core::view::{NoRun, RunReport};
+use jiff::Timestamp;
+
+use super::desired::{self, Desired};
+use super::phase_one::{self, Prepared, prepared};
+use super::session::{BOOTSTRAP, ORCHESTRATION, PRE_BOOTSTRAP, READ, Session};
+use super::watch::Watcher;
+use super::{Options, Stopped};
+use crate::argocd::ArgoCd;
+use crate::cluster::Cluster;
+use crate::interrupt::Interrupts;
+use crate::preflight;
+use crate::records;
+use crate::run::lease::{self, Conducted};
+use crate::run::prepare::{self, Made};
+use crate::run::{self, Place, follow};
+use crate::telemetry::Traces;
+
+/// How often a Lease is tried for that others have.
+const TRIES: usize = 3;
+
+/// Deploys; gives the report and how it ended.
+pub(super) async fn deploy(
+    session: &Session,
+    traces: &Traces,
+    prefix: &str,
+    inputs: &Inputs,
+    options: &Options,
+    interrupts: &mut Interrupts,
+) -> Result<(RunReport, Exit), Stopped> {
+    let started = Timestamp::now();
+    let work = async { Ok::<_, Stopped>(desired::read(inputs, options).await?) };
+    let desired = session.phase(traces, READ, Some(&mut *interrupts), work).await?;
+    let installation = &desired.repository().installation;
+    let (read, named) = (inputs.git_repository.value.as_str(), installation.repository.url.value.as_str());
+    let (nodes, commit) = (desired.plan.nodes.len(), &desired.commit);
+    session.log(Level::Info, READ, "", &format!("{nodes} nodes of {read} at {commit}"));
+    if read.trim_end_matches(".git") != named.trim_end_matches(".git") {
+        session.log(Level::Warn, READ, "", &format!("forge.yaml calls this repository {named}, which Argo CD reads"));
+    }
+    let variable = |input: Input| format!("{prefix}{}", input.variable());
+    let cluster = Cluster::reach(&inputs.access, &variable(Input::KubeconfigData)).await?;
+    let account = mounted(inputs, options);
+    let data = variable(Input::KubeconfigData);
+    let looked = phase_one::looked(&cluster, inputs, &desired, account, &variable(Input::Image)).await?;
+    let (Prepared::Yes(places) | Prepared::No(places)) = &looked;
+    let places = places.clone();
+    let environments = vec![inputs.environment.clone()];
+    let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
+    let parts = phase_one::installing(inputs, &desired, &purpose)?;
+    let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
+    match looked {
+        Prepared::Yes(_) if inputs.dry_run => {}
+        Prepared::Yes(_) => {
+            let work = async {
+                match phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await {
+                    // The account of a run may not look, and has nothing to install.
+                    Err(Stopped::Failed(failure)) if failure.code == Code::Forbidden => {
+                        let message = format!("what is installed of Argo is left as it is: {}", failure.message);
+                        session.log(Level::Info, BOOTSTRAP, "", &message);
+                        Ok(())
+                    }
+                    other => other,
+                }
+            };
+            session.phase(traces, BOOTSTRAP, None, work).await?;
+            session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
+        }
+        Prepared::No(_) => {
+            checked(session, traces, inputs, purpose, &cluster, interrupts).await?;
+            if inputs.dry_run {
+                let message = "dry run: the cluster is ready and not prepared; nothing was written";
+                let (environment, scope) = (inputs.environment.as_str(), inputs.scope.to_string());
+                let times = (started, Timestamp::now());
+                let report = RunReport::without_run(environment, &scope, NoRun::DryRun, Exit::Done, message, times);
+                return Ok((report, Exit::Done));
+            }
+            let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
+            let (to, held) = (places.clone(), desired.held.clone());
+            let work = async {
+                // Helm is not dropped half way: it listens itself.
+                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
+                unless_stopped(interrupts, prepared(&cluster, to, &inputs.environment, held, done)).await
+            };
+            session.phase(traces, BOOTSTRAP, None, work).await?;
+        }
+    }
+    let place = Place { cluster, places };
+    let argocd = if account {
+        let folder = options.secrets.join("argocd");
+        ArgoCd::mounted(&format!("@{}", folder.join("server").display()), &folder.join("token"))?
+    } else {
+        ArgoCd::through(&place.cluster, &place.places.workflows).await?
+    };
+    // It listens to interrupts itself: a run is stopped, not dropped.
+    let work = orchestrated(session, traces, inputs, &desired, &place, &argocd, interrupts);
+    session.phase(traces, ORCHESTRATION, None, work).await
+}
+
+/// Argo CD's address and token are mounted, and it can be reached by that address.
+fn mounted(inputs: &Inputs, options: &Options) -> bool {
+    let there = |name: &str| Path::exists(&options.secrets.join("argocd").join(name));
+    inputs.access == Access::InCluster && there("server") && there("token")
+}
+
+/// Phase 0. It puts away what it made before it ends, so it is not dropped when it is told to stop.
+async fn checked(
+    session: &Session,
+    traces: &Traces,
+    inputs: &Inputs,
+    purpose: Purpose,
+    cluster: &Cluster,
+    interrupts: &mut Interrupts,
+) -> Result<(), Stopped> {
+    let wanted = preflight::Wanted::new(purpose);
+    let wanted = if inputs.dry_run {
+        preflight::Wanted { started_before: Some("dry run: nothing is written".to_owned()), ..wanted }
+    } else {
+        wanted.unless_prepared(cluster).await
+    };
+    let work = async {
+        let say = |line: &str| session.log(Level::Info, PRE_BOOTSTRAP, "", line);
+        let report = preflight::preflight(cluster, &wanted, say).await;
+        for finding in &report.findings {
+            let level = match finding.severity {
+                Severity::Blocking | Severity::Failed => Level::Error,
+                Severity::Warning => Level::Warn,
+                Severity::Note => Level::Info,
+            };
+            let evidence: String = finding.evidence.iter().map(|seen| format!("; seen: {seen}")).collect();
+            let (code, what, means, fix) = (&finding.code, &finding.what, &finding.means, &finding.fix);
+            let message = format!("{code} {what}; {means}{evidence}; fix: {fix}");
+            session.log(level, PRE_BOOTSTRAP, &finding.check.to_string(), &message);
+        }
+        session.log(Level::Info, PRE_BOOTSTRAP, "", &report.summary);
+        match preflight::refusal(&report) {
+            Some(failure) => Err(Stopped::from(failure)),
+            None => Ok(()),
+        }
+    };
+    let passed = session.phase(traces, PRE_BOOTSTRAP, None, work).await;
+    // What it heard itself is heard here too.
+    let told_to_stop = tokio::time::timeout(std::time::Duration::ZERO, interrupts.heard()).await.is_ok();
+    if told_to_stop { Err(Stopped::Interrupted) } else { passed }
+}
+
+/// Phase 2: looks, and conducts a run where there is something to do.
+async fn orchestrated(
+    session: &Session,
+    traces: &Traces,
+    inputs: &Inputs,
+    desired: &Desired,
+    place: &Place,
+    argocd: &ArgoCd,
+    interrupts: &mut Interrupts,
+) -> Result<(RunReport, Exit), Stopped> {
+    let made = Made {
+        plan: &desired.plan,
+        graph: &desired.graph,
+        nodes: &desired.nodes,
+        commit: desired.commit.clone(),
+        repository: Some(desired.repository().installation.repository.url.value.clone()),
+        runner: inputs.runner,
+    };
+    let mut tries = 0;
+    let plan = loop {
+        let looked = unless_stopped(interrupts, prepare::look(place, argocd, &made)).await?;
+        if looked.is_done() {
+            return Ok((looked.told().done(Timestamp::now()), Exit::Done));
+        }
+        if inputs.dry_run {
+            return Ok((looked.told().dry_run(Timestamp::now()), Exit::Done));
+        }
+        let (passed, nodes) = (looked.passed().len(), looked.run.len());
+        session.log(Level::Info, ORCHESTRATION, "", &format!("{passed} of {nodes} nodes are proven already"));
+        tries += 1;
+        match prepare::start(place, looked, true).await {
+            // A pod that was lost took its run with it, and its Lease lasts a little longer.
+            Err(failure) if failure.code == Code::RunInProgress && tries < TRIES => {
+                session.log(Level::Warn, ORCHESTRATION, "", &format!("{}; looking whether it lives", failure.message));
+                let abandoned = async { Ok::<_, Failure>(lease::abandoned(place, &inputs.environment).await?) };
+                if !unless_stopped(interrupts, abandoned).await? {
+                    return Err(failure.into());
+                }
+            }
+            other => break other?,
+        }
+    };
+    session.log(Level::Info, ORCHESTRATION, "", &format!("run {} begins", plan.run));
+    conducted(session, traces, &plan, place, argocd, interrupts).await
+}
+
+async fn conducted(
+    session: &Session,
+    traces: &Traces,
+    plan: &RunPlan,
+    place: &Place,
+    argocd: &ArgoCd,
+    interrupts: &mut Interrupts,
+) -> Result<(RunReport, Exit), Stopped> {
+    let mut watcher = Watcher::new(session, traces, plan);
+    let show = |record: &Record| watcher.update(record);
+    let say = |text: &str| session.log(Level::Warn, ORCHESTRATION, "", text);
+    let who = "an interrupt of the executor";
+    let followed = follow::follow(place, plan, Conducted::Here, who, interrupts, show, say);
+    match run::here(place, argocd, plan, session.metrics(), followed).await {
+        Ok(Some(record)) => {
+            let exit = record.header.ended.as_ref().map_or(Exit::Partial, |ended| Verdict::exit(ended.verdict));
+            Ok((RunReport::new(plan, &record, Timestamp::now()), exit))
+        }
+        Ok(None) => Err(Stopped::Interrupted),
+        Err(failure) => {
+            // What became of its nodes is known all the same.
+            let kept = records::all(&place.cluster, &place.places.workflows, &plan.environment).await;
+            let stored = records::one(kept.unwrap_or_default(), &plan.run);
+            let Ok(stored) = stored else { return Err(failure.into()) };
+            session.failure(&failure);
+            let report = RunReport::ended(plan, &stored.record, Timestamp::now());
+            let exit = failure.exit();
+            let message = report.message.clone().unwrap_or_else(|| format!("{} {}", failure.code, failure.message));
+            Ok((RunReport { exit: Some(exit as u8), message: Some(message), ..report }, exit))
+        }
+    }
+}
+
+/// Does it, unless told to stop.
+async fn unless_stopped<T>(
+    interrupts: &mut Interrupts,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Stopped> {
+    tokio::select! {
+        done = work => Ok(done?),
+        () = interrupts.heard() => Err(Stopped::Interrupted),
+    }
+}

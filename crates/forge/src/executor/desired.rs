@@ -1,0 +1,168 @@
+//! What is to be deployed: the GitOps repository at a revision, in a folder that goes with it, checked as lint checks it, with
+//! the graph of this run in place of its own where one was given.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use forge_core::code::Code;
+use forge_core::digest::CommitId;
+use forge_core::executor::Inputs;
+use forge_core::failure::Failure;
+use forge_core::graph::{Graph, NodeIx, Scope};
+use forge_core::plan::{Plan, plan};
+use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
+use forge_core::yaml::{self, Dialect, Limits};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::{Options, gather};
+use crate::commands::selection::{self, Usable};
+use crate::git_checkout::checkout;
+use crate::git_reader::GitCredentials;
+use crate::load;
+use crate::write_files::read_own;
+
+/// What is to be deployed.
+pub(super) struct Desired {
+    usable: Usable,
+    pub(super) graph: Graph,
+    pub(super) nodes: Vec<NodeIx>,
+    pub(super) plan: Plan,
+    pub(super) commit: CommitId,
+    /// Applications that a first window holds.
+    pub(super) held: BTreeSet<String>,
+}
+
+impl Desired {
+    pub(super) fn usable(&self) -> &Usable {
+        &self.usable
+    }
+
+    pub(super) fn repository(&self) -> &Repository {
+        &self.usable.repository
+    }
+}
+
+/// Reads the repository, and everything that is wrong with it.
+///
+/// # Errors
+/// When it cannot be read, cannot be used, or says something else than the inputs.
+pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, Failure> {
+    let dag = gather::dag(options)?;
+    let folder = tempfile::Builder::new().prefix("forge-executor-").tempdir().map_err(|error| {
+        Failure::new(Code::CannotWrite, format!("failed to make a folder for the repository: {error}"))
+            .hint("TMPDIR names the folder that is used; in a pod, mount an emptyDir at /tmp")
+    })?;
+    let (folder, commit) = fetched(inputs, options, folder).await?;
+    let tree = folder.path().join("tree");
+    let replaced = match &dag {
+        Some((path, text)) => Some((replace(&tree, inputs, path, text)?, path.as_str())),
+        None => None,
+    };
+    judged(inputs, &tree, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+}
+
+/// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
+async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<(TempDir, CommitId), Failure> {
+    let credentials = GitCredentials::Mounted(options.secrets.join("git"));
+    let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        let (clone, tree) = (folder.path().join("clone"), folder.path().join("tree"));
+        let found = checkout(&url, &revision, &credentials, &clone, &tree);
+        // The history is not needed any more, and a pod has little room.
+        let _ = fs::remove_dir_all(&clone);
+        let _ = sender.send(found.map(|commit| (folder, commit)));
+    });
+    let lost = || Failure::new(Code::RepositoryUnread, "reading the repository ended by itself").hint("try again");
+    receiver.await.map_err(|_| lost())?
+}
+
+/// Puts the graph of this run in the place of the repository's own: a DependencyGraph in that of `graph.yaml`, a
+/// GraphOverride in that of the environment's. Gives the place.
+fn replace(tree: &Path, inputs: &Inputs, path: &str, text: &str) -> Result<String, Failure> {
+    let stream = yaml::read(text, Dialect::Strict, Limits::FILE);
+    let document = stream.documents.first().map(yaml::Node::to_json).unwrap_or_default();
+    let place = if document.get("kind").and_then(Value::as_str) == Some("GraphOverride") {
+        let installation = load::installation(&read_own(tree, INSTALLATION_FILE)?)?;
+        let environment = installation.environments.iter().find(|known| known.name.value == inputs.environment);
+        // One that is not there is told as such when the repository is judged.
+        let folder = environment.map_or_else(|| inputs.environment.to_string(), |known| known.path.clone());
+        format!("{folder}/{GRAPH_FILE}")
+    } else {
+        GRAPH_FILE.to_owned()
+    };
+    let failed = |error: std::io::Error| Failure::write(format!("`{path}` into the repository"), &error);
+    let target = tree.join(&place);
+    let parent = target.parent().unwrap_or(tree);
+    fs::create_dir_all(parent).map_err(failed)?;
+    // A link of the repository must not lead this out of it.
+    let inside = parent.canonicalize().map_err(failed)?.starts_with(tree.canonicalize().map_err(failed)?);
+    if !inside {
+        return Err(Failure::new(Code::Symlink, format!("`{place}` of the repository leads out of it")));
+    }
+    match fs::remove_file(&target) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).open(&target);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
+    Ok(place)
+}
+
+/// What is wrong with the graph of this run is told by its own name.
+fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
+    if let Some((place, path)) = replaced {
+        for finding in failure.findings.iter_mut().filter(|finding| finding.place.path == *place) {
+            (*path).clone_into(&mut finding.place.path);
+        }
+    }
+    failure
+}
+
+/// Checks the repository and makes the plan.
+fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Failure> {
+    if !tree.join(INSTALLATION_FILE).exists() {
+        let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
+        let message = format!("no {INSTALLATION_FILE} in `{repository}` at {revision}");
+        return Err(Failure::new(Code::NotARepository, message).hint("is this the GitOps repository that is meant?"));
+    }
+    let report = load::lint(tree).map_err(|message| Failure::new(Code::Unreadable, message))?;
+    let usable = Usable::of(report)?;
+    let repository = &usable.repository;
+    let files = selection::environment(repository, inputs.environment.as_str())?;
+    let domain = domain(tree, &files.environment.path);
+    let findings = inputs.contradictions(&repository.installation, &files.environment, domain.as_deref());
+    if !findings.is_empty() {
+        let message = "the inputs and the repository contradict each other; nothing was written";
+        return Err(Failure { findings, ..Failure::new(Code::ContradictoryInput, message) }
+            .hint("decide for one of them"));
+    }
+    let files = inputs.limited(files);
+    let graph = selection::graph(repository, Some(&files))?;
+    let name = &files.environment.name.value;
+    let planned = |scope: &Scope| -> Result<(Vec<NodeIx>, Plan), Failure> {
+        let (scope, nodes) = graph.scope(scope, Some(name))?;
+        let plan = plan(repository, &files, &graph, &scope, &nodes);
+        Ok((nodes, plan))
+    };
+    let (nodes, plan) = planned(&inputs.scope)?;
+    usable.require_pointers(&files, &graph, &nodes)?;
+    // A first window holds everything, whatever this run is about.
+    let whole = planned(&Scope::Platform)?.1;
+    let held = whole.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect();
+    Ok(Desired { graph, nodes, plan, commit, held, usable })
+}
+
+/// The domain that the environment's own `env.yaml` has, where it has one.
+fn domain(tree: &Path, folder: &str) -> Option<String> {
+    let path = format!("{folder}/env.yaml");
+    fs::symlink_metadata(tree.join(&path)).ok().filter(fs::Metadata::is_file)?;
+    let text = read_own(tree, &path).ok()?;
+    let stream = yaml::read(&text, Dialect::Strict, Limits::FILE);
+    let document = stream.documents.first()?.to_json();
+    document.pointer("/data/domain").and_then(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,135 @@
+//! Phase 1 as the executor enters it (SPEC.md section 4): whether it is complete, what of Argo is to be installed, and what
+//! is Forge's own.
+
+use std::collections::BTreeSet;
+
+use forge_core::code::Code;
+use forge_core::executor::{Input, Inputs};
+use forge_core::failure::Failure;
+use forge_core::install::REPOSITORY;
+use forge_core::name::EnvironmentName;
+use forge_core::preflight::{Component, Intent, Purpose};
+use forge_core::render::{AGENT_TICK, Places};
+use forge_core::token;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Stopped;
+use super::desired::Desired;
+use crate::account::{self, Stored};
+use crate::bootstrap::{Wanted, bootstrap};
+use crate::cluster::{Cluster, ClusterError, for_programs, path};
+use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
+use crate::interrupt::Interrupts;
+use crate::run::prepare;
+
+/// Where a cluster stands.
+pub(super) enum Prepared {
+    /// Phase 1 is complete for this environment; with what it was completed.
+    Yes(Places),
+    /// It is not; with what it is to be completed.
+    No(Places),
+}
+
+/// Looks where a cluster stands. Reads only, and only what the account of a run may read.
+///
+/// # Errors
+/// When it cannot be told, or when it is not known with what to prepare it.
+pub(super) async fn looked(
+    cluster: &Cluster,
+    inputs: &Inputs,
+    desired: &Desired,
+    mounted: bool,
+    variable: &str,
+) -> Result<Prepared, Failure> {
+    let workflows = inputs.workflows_namespace.as_str();
+    let argocd = desired.repository().installation.argo.namespace.as_str();
+    let noted = prepare::prepared(cluster, workflows, argocd).await?;
+    let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
+    let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
+    let complete =
+        same && seen(cluster, &project).await?.is_some() && (mounted || has_token(cluster, workflows).await?);
+    match (noted, complete) {
+        (Some(places), true) => Ok(Prepared::Yes(places)),
+        (noted, _) => {
+            let agent_tick = noted.as_ref().map_or(AGENT_TICK, |noted| noted.agent_tick);
+            let image = inputs.image.clone().or(noted.map(|noted| noted.image)).ok_or_else(|| {
+                let flag = Input::Image.flag();
+                let hint = format!("set {variable} or give {flag}: an image, by digest, that the cluster can pull");
+                Failure::new(Code::MissingInput, "the cluster is not prepared, and no image is given").hint(hint)
+            })?;
+            let (workflows, argocd) = (workflows.to_owned(), argocd.to_owned());
+            Ok(Prepared::No(Places { workflows, argocd, image, agent_tick }))
+        }
+    }
+}
+
+/// An object, as far as the account may know: what it may not read it cannot rely on.
+async fn seen(cluster: &Cluster, object: &str) -> Result<Option<Value>, Failure> {
+    match cluster.get(object).await {
+        Ok(found) => Ok(found),
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
+async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
+    let secret = seen(cluster, &account::secret_path(workflows)).await?;
+    let stored = secret.as_ref().and_then(Stored::read);
+    Ok(stored.is_some_and(|stored| stored.id.is_none() || !stored.is_due(Timestamp::now())))
+}
+
+/// What of Argo is to be installed.
+///
+/// # Errors
+/// When charts, values or health checks cannot be used.
+pub(super) fn installing(inputs: &Inputs, desired: &Desired, purpose: &Purpose) -> Result<Vec<Installing>, Failure> {
+    if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
+        return Ok(Vec::new());
+    }
+    let charts = Charts::parse(inputs.charts.as_deref().unwrap_or(REPOSITORY))?;
+    let usable = desired.usable();
+    install::installing(purpose, &usable.health_checks()?, usable.values()?, &charts)
+}
+
+/// Installs what is to be installed, and makes as it should be what is ours already. Where nothing is to be done, nothing is
+/// written. `say` hears of every step.
+pub(super) async fn installed(
+    cluster: &Cluster,
+    inputs: &Inputs,
+    variable: &str,
+    installing: &[Installing],
+    interrupts: &mut Interrupts,
+    mut say: impl FnMut(&str),
+) -> Result<(), Stopped> {
+    let phase = Phase {
+        cluster,
+        kubeconfig: &|| for_programs(&inputs.access, variable),
+        workflows: inputs.workflows_namespace.as_str(),
+        installing,
+        helm: None,
+        timeout: std::time::Duration::from_secs(TIMEOUT.seconds()),
+    };
+    match install::phase_one(&phase, interrupts, &mut say).await? {
+        Outcome::Done => Ok(()),
+        Outcome::Interrupted => Err(Stopped::Interrupted),
+    }
+}
+
+/// Makes what is Forge's own, for one environment. `done` hears of everything that was made.
+///
+/// # Errors
+/// When something may not be made, or Argo is not there.
+pub(super) async fn prepared(
+    cluster: &Cluster,
+    places: Places,
+    environment: &EnvironmentName,
+    held: BTreeSet<String>,
+    done: impl FnMut(&str),
+) -> Result<(), Failure> {
+    let environments = vec![environment.clone()];
+    let held = vec![(environment.clone(), held)];
+    let lifetime = token::LIFETIME;
+    bootstrap(&Wanted { cluster, places, environments, held, server: None, token: None, lifetime }, done).await
+}
