@@ -294,11 +294,7 @@ impl<'g> Resolver<'g> {
     }
 
     /// By flag, by variable, or from the file.
-    fn layered<T>(
-        &mut self,
-        input: Input,
-        field: impl Fn(&ExecutorEnvironment) -> Option<At<T>>,
-    ) -> Option<Sourced<T>>
+    fn layered<T>(&mut self, input: Input, field: impl Fn(&ExecutorEnvironment) -> Option<At<T>>) -> Option<Sourced<T>>
     where
         T: FromStr,
         T::Err: fmt::Display,

@@ -529,9 +529,9 @@ mod tests {
         let trigger = render::Trigger { environment, push: true, schedule: Some(&schedule) };
         let objects = render::events(&Places::default(), &repository, &[trigger]);
         let may = |purpose: &Purpose, plural: &str, wanted: &str| {
-            asked(purpose).iter().any(|ask| {
-                matches!(ask, Ask::Resource { resource, verb, .. } if *resource == plural && *verb == wanted)
-            })
+            asked(purpose).iter().any(
+                |ask| matches!(ask, Ask::Resource { resource, verb, .. } if *resource == plural && *verb == wanted),
+            )
         };
         for placed in &objects {
             let plural = placed.collection.rsplit('/').next().unwrap();

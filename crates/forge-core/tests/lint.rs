@@ -102,8 +102,7 @@ fn folder() -> PathBuf {
 fn codes() -> impl Iterator<Item = Code> {
     let elsewhere = |code: &&Code| {
         let families = ["FORGE-B", "FORGE-C", "FORGE-D", "FORGE-K", "FORGE-T", "FORGE-X"];
-        !families.iter().any(|prefix| code.id().starts_with(prefix))
-            && **code != Code::WorkflowTooLarge
+        !families.iter().any(|prefix| code.id().starts_with(prefix)) && **code != Code::WorkflowTooLarge
     };
     Code::ALL.iter().filter(elsewhere).copied()
 }

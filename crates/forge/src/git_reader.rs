@@ -423,7 +423,8 @@ mod tests {
         let url = format!("file://{}", folder.display());
         let (one, other) = ("1".repeat(40), "2".repeat(40));
         let wanted: CommitId = one.parse().unwrap();
-        let mut reader = GitReader { again: Duration::from_secs(3600), ..GitReader::temporary(GitCredentials::Helper).unwrap() };
+        let mut reader =
+            GitReader { again: Duration::from_secs(3600), ..GitReader::temporary(GitCredentials::Helper).unwrap() };
         let error = reader.content(&url, "a", &wanted, &other).unwrap_err();
         assert!(error.starts_with("failed to read `file:///"), "{error}");
         // It is there now, which nobody asks about: neither for this revision nor for another.

@@ -85,7 +85,9 @@ fn who_owns_an_argo_cd_is_told_last_what_to_merge_into_it() {
     }
     // Where Forge installs Argo CD they come with the chart.
     let install = print("install");
-    assert!(install.contains("\n# Values of chart argo-cd 9.2.0, installed as Helm release argo-cd in namespace argo-cd."));
+    assert!(
+        install.contains("\n# Values of chart argo-cd 9.2.0, installed as Helm release argo-cd in namespace argo-cd.")
+    );
     assert!(install.contains("\n    resource.customizations.health.apps_StatefulSet: |\n"), "{install}");
     assert!(!install.contains("name: argocd-cm\n"), "{install}");
     fs::create_dir_all(home.path().join("argo/values")).unwrap();

@@ -105,9 +105,8 @@ fn bootstrap_prints_what_starts_runs_where_events_do_and_no_key() {
     let print = ["bootstrap", "--print", "--image", "registry.example.com/forge"];
     let kinds = |text: &str| -> Vec<String> {
         let all = documents(text);
-        let events = all.iter().filter(|object| {
-            matches!(object["kind"].as_str(), Some("EventBus" | "EventSource" | "Sensor"))
-        });
+        let events =
+            all.iter().filter(|object| matches!(object["kind"].as_str(), Some("EventBus" | "EventSource" | "Sensor")));
         events.map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
     };
     assert_eq!(kinds(&forge(folder.path(), &print)), Vec::<String>::new());

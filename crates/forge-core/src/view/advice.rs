@@ -150,7 +150,8 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         WaitingFor::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}", spot.app_get()),
         WaitingFor::Commit { .. } => "see whether the commit was pushed to the branch that Argo CD reads".to_owned(),
         WaitingFor::Repository { .. } => {
-            "nothing yet; if it lasts, see whether the run may read the repository (Secret `forge-git`, network)".to_owned()
+            "nothing yet; if it lasts, see whether the run may read the repository (Secret `forge-git`, network)"
+                .to_owned()
         }
         WaitingFor::InSync { .. } => {
             format!("see what differs and who writes it: `argocd app diff {}`", spot.application)

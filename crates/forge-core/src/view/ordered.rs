@@ -22,8 +22,7 @@ pub fn ordered(environment: &EnvironmentName, sensor: Seen<()>, running: bool, n
     if let Some(names) = automated {
         notes.push(format!("Argo CD syncs {names} by itself and in no order: remove `automated` from the syncPolicy"));
     }
-    let differs =
-        named(nodes, |node| node.live.as_ref().is_some_and(|live| live.sync.as_deref() == Some("OutOfSync")));
+    let differs = named(nodes, |node| node.live.as_ref().is_some_and(|live| live.sync.as_deref() == Some("OutOfSync")));
     if let (Some(names), false) = (differs, running) {
         notes.push(format!(
             "{names} differ from Git, which nothing heals by itself: a push or `forge platform deploy` starts a run"

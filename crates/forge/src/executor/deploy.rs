@@ -91,7 +91,7 @@ pub(super) async fn deploy(
             let work = async {
                 // Helm is not dropped half way: it listens itself.
                 phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
-                unless_stopped(interrupts, prepared(&cluster, to, &inputs.environment, held, done)).await
+                unless_stopped(interrupts, prepared(&cluster, to, &desired, &inputs.environment, held, done)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
         }

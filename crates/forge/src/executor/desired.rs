@@ -138,8 +138,9 @@ fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Fai
     let findings = inputs.contradictions(&repository.installation, &files.environment, domain.as_deref());
     if !findings.is_empty() {
         let message = "the inputs and the repository contradict each other; nothing was written";
-        return Err(Failure { findings, ..Failure::new(Code::ContradictoryInput, message) }
-            .hint("decide for one of them"));
+        return Err(
+            Failure { findings, ..Failure::new(Code::ContradictoryInput, message) }.hint("decide for one of them")
+        );
     }
     let files = inputs.limited(files);
     let graph = selection::graph(repository, Some(&files))?;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
+use forge_core::format::ArgoEvents;
 use forge_core::install::REPOSITORY;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
@@ -17,7 +18,7 @@ use serde_json::Value;
 use super::Stopped;
 use super::desired::Desired;
 use crate::account::{self, Stored};
-use crate::bootstrap::{Wanted, bootstrap};
+use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
@@ -124,12 +125,23 @@ pub(super) async fn installed(
 pub(super) async fn prepared(
     cluster: &Cluster,
     places: Places,
+    desired: &Desired,
     environment: &EnvironmentName,
     held: BTreeSet<String>,
-    done: impl FnMut(&str),
+    mut done: impl FnMut(&str),
 ) -> Result<(), Failure> {
     let environments = vec![environment.clone()];
     let held = vec![(environment.clone(), held)];
     let lifetime = token::LIFETIME;
-    bootstrap(&Wanted { cluster, places, environments, held, server: None, token: None, lifetime }, done).await
+    let repository = desired.repository();
+    let installation = &repository.installation;
+    let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
+    let selected = files.map(|files| &files.environment).into_iter().collect();
+    let events = Events { repository: &installation.repository, environments: selected };
+    let events = (installation.argo.events != ArgoEvents::None).then_some(events);
+    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events };
+    for note in bootstrap(&wanted, &mut done).await? {
+        done(&note);
+    }
+    Ok(())
 }

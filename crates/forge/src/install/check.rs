@@ -245,7 +245,8 @@ mod tests {
         });
         let observed = Observed { workloads: vec![controller], ..Observed::default() };
         let health = health();
-        let compared = Compared { purpose: &purpose, health: &health, installing: &[], objects: &[], environments: &[] };
+        let compared =
+            Compared { purpose: &purpose, health: &health, installing: &[], objects: &[], environments: &[] };
         let mut checked = Checked::default();
         existing(&compared, &observed, &mut checked);
         assert_eq!(checked.missing, 0);

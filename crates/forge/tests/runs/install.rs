@@ -140,7 +140,11 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     let who = user(&bare.sandbox);
     let check = bare.bootstrap(&["--check"], None);
     assert_eq!(check.code, 1, "{}\n{}", check.stdout, check.stderr);
-    assert!(check.stdout.contains("missing  Argo CD is not installed; chart argo-cd 9.2.0 would be"), "{}", check.stdout);
+    assert!(
+        check.stdout.contains("missing  Argo CD is not installed; chart argo-cd 9.2.0 would be"),
+        "{}",
+        check.stdout
+    );
     assert_eq!(written(&bare.sandbox, since, &who), Vec::<String>::new());
 
     // Killed at three places: before anything, with the Lease taken, and after the first chart, before its receipt.
@@ -155,7 +159,11 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     }
     // What was installed before the last death is taken as it is.
     assert!(done.stderr.contains("Argo CD        apply     nothing to apply"), "{}", done.stderr);
-    assert!(done.stderr.contains("Argo Events    result    chart argo-events 2.4.19, revision 1, proven"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("Argo Events    result    chart argo-events 2.4.19, revision 1, proven"),
+        "{}",
+        done.stderr
+    );
     let receipt = bare.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
     assert_eq!(receipt["data"]["revision"], "1");
     assert_eq!(receipt["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
