@@ -204,7 +204,7 @@ mod tests {
                 }
                 counts[1].fetch_add(1, Ordering::Relaxed);
                 let refusal = json!({"error": "invalid session", "code": 16, "message": "invalid session"});
-                Err((StatusCode::UNAUTHORIZED, axum::Json(refusal)).into_response())
+                Err(Box::new((StatusCode::UNAUTHORIZED, axum::Json(refusal)).into_response()))
             }
         };
         let list = {
@@ -212,7 +212,7 @@ mod tests {
             move |headers: HeaderMap| async move {
                 match known(&headers) {
                     Ok(version) => axum::Json(json!({"metadata": {}, "items": [application(version)]})).into_response(),
-                    Err(refusal) => refusal,
+                    Err(refusal) => *refusal,
                 }
             }
         };
@@ -221,14 +221,14 @@ mod tests {
             move |headers: HeaderMap| async move {
                 match known(&headers) {
                     Ok(version) => axum::Json(application(version)).into_response(),
-                    Err(refusal) => refusal,
+                    Err(refusal) => *refusal,
                 }
             }
         };
         let streams = counts.clone();
         let stream = move |headers: HeaderMap| async move {
             if let Err(refusal) = known(&headers) {
-                return refusal;
+                return *refusal;
             }
             streams[0].fetch_add(1, Ordering::Relaxed);
             let mut changes = accepted.subscribe();
