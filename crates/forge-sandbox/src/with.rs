@@ -109,6 +109,8 @@ impl Addition {
                         {"name": "DEFAULT_REQUEUE_TIME", "value": "100ms"},
                         memory(),
                     ],
+                    // At every look it warns of each task that has not begun: at a thousand nodes that is most of its work.
+                    "logging": {"level": "error"},
                 },
                 "workflow": {"serviceAccount": {"create": true}, "rbac": {"agentPermissions": true}},
                 "executor": {"image": {"tag": tag("argoexec")?}},

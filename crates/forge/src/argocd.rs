@@ -102,8 +102,13 @@ impl ArgoCd {
             token.ok_or_else(|| ClusterError::Unreadable("no token in the answer".to_owned()))
         };
         let admin = token(self.send(Method::POST, "/session", Some(&session), PATIENCE).await?)?;
-        let admin = Self { token: admin, ..self.clone() };
+        let admin = self.with(admin);
         token(admin.send(Method::POST, "/account/forge/token", Some(&json!({"expiresIn": 0})), PATIENCE).await?)
+    }
+
+    /// The same with another token.
+    pub(crate) fn with(&self, token: SecretString) -> Self {
+        Self { token, ..self.clone() }
     }
 
     /// Who the token belongs to; nothing where it is not accepted.

@@ -2,6 +2,7 @@
 //! (SPEC.md section 4, phase 1). Applied on the server's side, so a second time changes nothing.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use forge_core::code::Code;
@@ -13,6 +14,11 @@ use serde_json::{Value, json};
 
 use crate::argocd::{self, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
+
+/// How many tokens are tried, how long each has to be accepted, and how often that is looked at.
+const MINTS: u32 = 3;
+const SETTLING: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -116,15 +122,35 @@ async fn made(wanted: &Wanted<'_>) -> Result<(String, SecretString), Failure> {
     let argocd = ArgoCd::proxied(cluster, &server, SecretString::from(String::new())).ok_or_else(unusable)?;
     let token = match &wanted.token {
         Some(token) => token.clone(),
-        None => argocd.mint(&password(cluster, &places.argocd).await?).await.map_err(|error| {
+        None => minted(&argocd, &password(cluster, &places.argocd).await?).await?,
+    };
+    Ok((server, token))
+}
+
+/// A new token that Argo CD accepts: it reads its accounts from a cache, so the newest token is unknown for a moment, and one
+/// that was made at the same moment as another may be lost.
+async fn minted(argocd: &ArgoCd, password: &SecretString) -> Result<SecretString, Failure> {
+    for _ in 0..MINTS {
+        let token = argocd.mint(password).await.map_err(|error| {
             let mut failure = argocd::failure(&error);
             failure.hint = Some(
                 "argocd-cm needs `accounts.forge: apiKey`, argocd-rbac-cm a policy that lets it get and sync applications".to_owned(),
             );
             failure
-        })?,
-    };
-    Ok((server, token))
+        })?;
+        let until = Instant::now() + SETTLING;
+        while Instant::now() < until {
+            if argocd.with(token.clone()).who().await.is_ok_and(|who| who.is_some()) {
+                return Ok(token);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Err(Failure::new(
+        Code::ArgoUnreachable,
+        format!("Argo CD made {MINTS} tokens for the account `forge` and accepts none"),
+    )
+    .hint("look at the log of argocd-server; is the clock of its node right?"))
 }
 
 /// What the Secret holds.
