@@ -32,7 +32,9 @@ const RETIRE_AFTER: &str = "retire-after";
 const KEYS: [&str; 6] = [TOKEN, SERVER, argocd::CERTIFICATE, TOKEN_ID, EXPIRES, RETIRE_AFTER];
 
 /// How long a token that was just made may be refused: argocd-server reads its accounts from a cache.
-const SETTLING: Duration = Duration::from_secs(30);
+const SETTLING: Duration = Duration::from_secs(15);
+/// How many tokens are made until one is accepted.
+const MINTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where the Secret of the account is.
@@ -215,6 +217,17 @@ impl Minter {
     /// # Errors
     /// When it is not made, or not accepted.
     pub(crate) async fn mint(&self, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
+        // Of two tokens that are made at the same moment Argo CD may lose one.
+        for _ in 1..MINTS {
+            match self.mint_once(lifetime).await {
+                Err(failure) if failure.code == Code::TokenUnusable => {}
+                other => return other,
+            }
+        }
+        self.mint_once(lifetime).await
+    }
+
+    async fn mint_once(&self, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
         let id = new_id(Timestamp::now());
         let token = self.argocd.mint(&id, lifetime).await.map_err(|error| {
             let mut failure = argocd::failure(&error);

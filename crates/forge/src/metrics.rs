@@ -17,6 +17,7 @@ type Labels<const N: usize> = [(&'static str, String); N];
 pub(crate) struct Metrics {
     registry: Registry,
     decisions: Family<[(&'static str, &'static str); 1], Counter>,
+    answers: Family<[(&'static str, &'static str); 1], Counter>,
     syncs: Counter,
     held: Gauge,
     window_age: Gauge,
@@ -56,15 +57,17 @@ fn buckets() -> Histogram {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        let decisions = Family::default();
+        let (decisions, answers) = (Family::default(), Family::default());
         let (syncs, held, window_age) = (Counter::default(), Gauge::default(), Gauge::default());
         registry.register("forge_gate_decisions", "Answers of the gate", decisions.clone());
+        registry.register("forge_agent_answers", "Answers to requests of the agent", answers.clone());
         registry.register("forge_sync_requests", "Syncs asked of Argo CD", syncs.clone());
         registry.register("forge_held_requests", "Requests of the agent that are held", held.clone());
         let constructor: fn() -> Histogram = buckets;
         Self {
             registry,
             decisions,
+            answers,
             syncs,
             held,
             window_age,
@@ -139,12 +142,12 @@ impl Metrics {
     }
 
     pub(crate) fn decided(&self, decision: &Decision) {
-        let answer = match decision {
-            Decision::Proven(_) => "proven",
-            Decision::Wait(_) => "wait",
-            Decision::Failed(_) => "failed",
-        };
-        self.decisions.get_or_create(&[("answer", answer)]).inc();
+        self.decisions.get_or_create(&[("answer", word(decision))]).inc();
+    }
+
+    /// The agent was told; nothing is known yet where a request was held for as long as the agent has patience.
+    pub(crate) fn answered(&self, decision: Option<&Decision>) {
+        self.answers.get_or_create(&[("answer", decision.map_or("wait", word))]).inc();
     }
 
     pub(crate) fn sync_requested(&self) {
@@ -167,6 +170,14 @@ impl Metrics {
         // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+fn word(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Proven(_) => "proven",
+        Decision::Wait(_) => "wait",
+        Decision::Failed(_) => "failed",
     }
 }
 

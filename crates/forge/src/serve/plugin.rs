@@ -167,6 +167,7 @@ async fn execute(
     let decision = tokio::time::timeout(HOLD, answer.wait_for(Option::is_some)).await;
     let decision = decision.ok().and_then(Result::ok).and_then(|decision| decision.clone());
     drop(held);
+    plugin.metrics.answered(decision.as_ref());
     match decision {
         Some(Decision::Proven(receipt)) => {
             let message = if receipt.synced { "proven" } else { "proven; nothing had to change" };

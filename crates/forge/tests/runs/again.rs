@@ -17,7 +17,7 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
         let node = |name: &str, before: &[&str], ready| {
             TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
         };
-        vec![node("first", &[], 1), node("second", &["first"], 15)]
+        vec![node("first", &[], 1), node("second", &["first"], 20)]
     });
     let started = stage.forge(&["platform", "deploy", "--detach"]);
     assert_eq!(started.code, 0, "{}", started.stderr);
@@ -27,15 +27,16 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
 
     // Another agent, which does not know what the one before it did.
     let selector = format!("{AGENTS},workflows.argoproj.io/workflow={workflow}");
-    let agent = || -> Option<(String, bool)> {
+    let agent = || -> Option<(String, bool, String)> {
         let pods = stage.environment.json(&["get", "pods", "-n", "argo", "-l", &selector]);
         let pod = pods["items"].as_array()?.first()?.clone();
-        Some((pod["metadata"]["uid"].as_str()?.to_owned(), pod["status"]["phase"] == "Running"))
+        let text = |field: &str| pod["metadata"][field].as_str().map(str::to_owned);
+        Some((text("uid")?, pod["status"]["phase"] == "Running", text("name")?))
     };
-    let (before, _) = agent().unwrap();
+    let (before, ..) = agent().unwrap();
     stage.kubectl(&["delete", "pods", "-n", "argo", "-l", &selector, "--grace-period=0", "--force"]);
-    eventually("there is another agent", Duration::from_secs(60), || match agent() {
-        Some((uid, true)) if uid != before => Ok(()),
+    let pod = eventually("there is another agent", Duration::from_secs(60), || match agent() {
+        Some((uid, true, name)) if uid != before => Ok(name),
         other => Err(format!("{other:?}")),
     });
 
@@ -55,11 +56,18 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     let task = tasks[&second].to_string().replace(&name("second"), &name("first"));
     let task: Value = serde_json::from_str(&task).unwrap();
     let patch = json!({"spec": {"tasks": {&first: task}}}).to_string();
+    // The other node is not proven yet, so an answer of this plugin that says so is one for the finished node.
+    let metrics = format!("/api/v1/namespaces/argo/pods/{pod}:4355/proxy/metrics");
     eventually("the agent executes the finished node again", Duration::from_secs(30), || {
         stage.kubectl(&["patch", "workflowtaskset", &workflow, "-n", "argo", "--type=merge", "-p", &patch]);
-        let log = stage.kubectl(&["logs", "-n", "argo", "-l", &selector, "-c", "main", "--tail=-1"]);
-        if log.contains(&first) { Ok(()) } else { Err(log) }
+        let figures = stage.environment.platform.sandbox.try_kubectl(&["get", "--raw", &metrics], None).stdout;
+        if figures.contains("forge_agent_answers_total{answer=\"proven\"} 1") { Ok(()) } else { Err(figures) }
     });
+    assert_ne!(
+        stage.answer("second").as_deref(),
+        Some("proven"),
+        "it was over before the finished node was executed again"
+    );
 
     let header = stage.ended();
     assert_eq!(header["ended"]["verdict"], "done", "{header}");

@@ -78,8 +78,12 @@ impl Conductor<'_> {
         }
         let needed = if finish.fell.is_empty() { STEADY } else { STEADY * 3 };
         if down.is_empty() && finish.steady_since.elapsed() >= needed {
-            let watched = finish.watched.clone();
-            let again = self.restarted(&watched).await?;
+            let (watched, give_up) = (finish.watched.clone(), finish.give_up);
+            let (again, unread) = self.restarted(&watched).await?;
+            // What could not be looked at is looked at again; it was proven once, so not for ever.
+            if unread && again.is_empty() && now < give_up {
+                return Ok(None);
+            }
             let Some(finish) = self.finish.as_mut().filter(|_| !again.is_empty()) else {
                 return Ok(Some((result(&self.plan, record, false), None)));
             };
@@ -137,19 +141,20 @@ impl Conductor<'_> {
     }
 
     /// Which of these have containers that were started again since: what crashes is often back before Argo CD has noticed,
-    /// and with the Workflow the plugin has gone, which looks at the others.
-    async fn restarted(&self, watched: &BTreeMap<NodeId, Timestamp>) -> Result<Vec<NodeId>, Failure> {
+    /// and with the Workflow the plugin has gone, which looks at the others. Also whether one could not be looked at.
+    async fn restarted(&self, watched: &BTreeMap<NodeId, Timestamp>) -> Result<(Vec<NodeId>, bool), Failure> {
         let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
         let proven = self.plan.nodes().filter_map(|node| {
             let since = watched.get(&node.id)?;
             Some((&node.id, *since, all.get(node.application.name())?))
         });
         let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
-            let tree = self.argocd.read_tree(application, &[], &[]).await;
-            tree.is_ok_and(|tree| tree.restarted_after(since)).then(|| node.clone())
+            let tree = self.argocd.read_tree(application, &[], &[]).await.ok()?;
+            Some(tree.restarted_after(since).then(|| node.clone()))
         });
-        let restarted: Vec<Option<NodeId>> = looks.buffer_unordered(8).collect().await;
-        Ok(restarted.into_iter().flatten().collect())
+        let looks: Vec<Option<Option<NodeId>>> = looks.buffer_unordered(8).collect().await;
+        let unread = looks.iter().any(Option::is_none);
+        Ok((looks.into_iter().flatten().flatten().collect(), unread))
     }
 }
 
