@@ -215,8 +215,8 @@ pub struct Inputs {
     pub image: Option<String>,
     /// Where the charts of Argo are; nothing for the usual place.
     pub charts: Option<String>,
-    /// How nodes are run.
-    pub runner: Runner,
+    /// How nodes are run; nothing for what the workflow-controller allows.
+    pub runner: Option<Runner>,
     /// Where figures are pushed to.
     pub metrics_push_url: Option<HttpUrl>,
     /// Where traces are sent to.
@@ -390,7 +390,7 @@ impl<'g> Resolver<'g> {
             retries,
             image: image.map(|image| image.value),
             charts: charts.map(|charts| charts.value),
-            runner: runner.map_or(Runner::Plugin, |runner| runner.value),
+            runner: runner.map(|runner| runner.value),
             metrics_push_url: metrics_push_url.map(|url| url.value),
             otlp_endpoint: otlp_endpoint.map(|url| url.value),
         })

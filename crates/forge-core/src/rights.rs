@@ -62,7 +62,7 @@ const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "del
 
 /// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
 /// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
-static EXECUTOR: [Rule; 6] = [
+static EXECUTOR: [Rule; 7] = [
     rule(
         Scope::Workflows,
         "argoproj.io",
@@ -85,6 +85,7 @@ static EXECUTOR: [Rule; 6] = [
         &["get", "create", "patch"],
         "the Lease of an environment",
     ),
+    rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
     rule(Scope::ArgoCd, "argoproj.io", &["applications"], READ, "the Applications of a run"),
     // One Role for each environment, so that several installations share a cluster without taking rights from each other.
     Rule {
@@ -205,7 +206,7 @@ static HELM_CLUSTER: [Rule; 4] = [
 ];
 
 /// Whoever deploys: reads and looks, takes the Lease, stores the plan, starts the Job and follows it.
-static DEPLOY: [Rule; 7] = [
+static DEPLOY: [Rule; 8] = [
     rule(
         Scope::Workflows,
         "",
@@ -223,6 +224,7 @@ static DEPLOY: [Rule; 7] = [
         &["get", "create", "patch"],
         "the Lease of an environment",
     ),
+    rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
     rule(Scope::ArgoCd, "argoproj.io", &["appprojects"], &["get"], "the sync window of an environment"),
     rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create"], "asking Argo CD"),
 ];
@@ -492,7 +494,7 @@ mod tests {
             assert_eq!(rendered, expected, "{account}");
             rules += expected.len();
         }
-        assert_eq!(rules, 11);
+        assert_eq!(rules, 12);
         assert!(granted("default").is_empty());
     }
 

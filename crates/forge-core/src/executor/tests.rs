@@ -116,7 +116,7 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 12] = [
     }),
     (Input::Image, "a@sha256:1", "b@sha256:2", "none", |i| shown(i.image.as_ref())),
     (Input::Charts, "/charts", "oci://registry.example.com/charts", "none", |i| shown(i.charts.as_ref())),
-    (Input::Runner, "pod", "plugin", "Plugin", |i| format!("{:?}", i.runner)),
+    (Input::Runner, "pod", "plugin", "none", |i| shown(i.runner.map(|runner| format!("{runner:?}")))),
     (Input::KubeconfigPath, "/a", "/b", "InCluster", |i| match &i.access {
         Access::Path(path) => path.clone(),
         other => format!("{other:?}"),
