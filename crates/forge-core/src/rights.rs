@@ -170,7 +170,7 @@ static TRIGGERS: [Rule; 1] = [rule(
 )];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
-static HELM: [Rule; 6] = [
+static HELM: [Rule; 7] = [
     rule(
         Scope::Workflows,
         "",
@@ -179,6 +179,7 @@ static HELM: [Rule; 6] = [
         "the Helm release and its objects",
     ),
     rule(Scope::Workflows, "", &["pods"], READ, "waiting until the Helm release is ready"),
+    rule(Scope::Workflows, "", &["pods"], &["delete"], "a pod that keeps a failed upgrade from being taken back"),
     rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], ALL, "the Helm release and its objects"),
     rule(Scope::Workflows, "apps", &["replicasets"], READ, "waiting until the Helm release is ready"),
     rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], ALL, "the Helm release and its objects"),

@@ -68,6 +68,15 @@ impl Platform {
         if sandbox.kubectl(&["get", "nodes", "-l", "type=kwok", "-o", "name"]).trim().is_empty() {
             sandbox = Sandbox::up(name, &["--nodes", NODES]);
         }
+        Self::on(sandbox)
+    }
+
+    /// Brings one up without Argo, for those who install it themselves, or fails the test.
+    pub fn bare(name: &str) -> Self {
+        Self::on(Sandbox::up(name, &[]))
+    }
+
+    fn on(sandbox: Sandbox) -> Self {
         let listed = sandbox.command(&["image", "list"]).stdout;
         let sample = listed.lines().find(|line| line.starts_with("forge/sample:"));
         let sample = sample.unwrap_or_else(|| panic!("the sandbox has no sample workload:\n{listed}"));
