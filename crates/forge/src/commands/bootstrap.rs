@@ -9,12 +9,14 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
+use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
 use forge_core::{token, yaml};
+use serde_json::{Value, json};
 
+use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::{Events, Wanted, bootstrap};
@@ -76,6 +78,10 @@ pub(crate) struct Arguments {
     /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
+    /// How what --check and --print say is written; for programs, what is to be merged is there as objects and as values of
+    /// the charts
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -116,8 +122,19 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
+    if arguments.output != Format::Text && !arguments.print && !arguments.check {
+        return Err(Failure::new(
+            Code::BadArgument,
+            "--output says how --check and --print write, and neither is there",
+        )
+        .hint("leave it out, or add one of them"));
+    }
     if arguments.print {
-        output.data(&printed(&usable, &purpose, &places, events.as_ref())?)?;
+        let printed = Printed::new(&usable, &purpose, &places, events.as_ref())?;
+        output.data(&match arguments.output {
+            Format::Text => printed.text(),
+            format => document(format, &printed.json()),
+        })?;
         if events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
@@ -191,32 +208,64 @@ fn installs(purpose: &Purpose) -> bool {
     Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
 }
 
-/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge.
-fn printed(
-    usable: &Usable,
-    purpose: &Purpose,
-    places: &Places,
-    events: Option<&Events<'_>>,
-) -> Result<String, Failure> {
-    let objects = render::bootstrap(places, &purpose.environments);
-    let mut documents: Vec<String> = objects.iter().map(|placed| yaml::write(&placed.object)).collect();
-    let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
-    documents.extend(triggers.iter().map(|placed| yaml::write(&placed.object)));
-    let (health, values) = (usable.health_checks()?, usable.values()?);
-    for component in Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install) {
-        let namespace = purpose.place(component);
-        let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
-        let chart = wanted.chart;
-        let over = values_path(component);
-        let values = yaml::write_blocks(&wanted.values);
-        documents.push(format!(
-            "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
-            chart.name, chart.version, chart.name,
-        ));
+/// Data for programs.
+fn document(format: Format, data: &Value) -> String {
+    match format {
+        Format::Json => format!("{data:#}\n"),
+        Format::Text | Format::Yaml => yaml::write_blocks(data),
     }
-    // An Argo that is somebody else's is not changed; its owner is told what to merge, and why.
-    documents.extend(fragments(purpose, &health));
-    Ok(documents.join("---\n"))
+}
+
+/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge: an Argo that is
+/// somebody else's is not changed.
+struct Printed<'p> {
+    objects: Vec<Value>,
+    charts: Vec<Chosen>,
+    purpose: &'p Purpose,
+    health: HealthChecks,
+}
+
+impl<'p> Printed<'p> {
+    fn new(
+        usable: &Usable,
+        purpose: &'p Purpose,
+        places: &Places,
+        events: Option<&Events<'_>>,
+    ) -> Result<Self, Failure> {
+        let own = render::bootstrap(places, &purpose.environments);
+        let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
+        let objects = own.into_iter().chain(triggers).map(|placed| placed.object).collect();
+        let (health, values) = (usable.health_checks()?, usable.values()?);
+        let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
+        let charts = wanted
+            .map(|component| Chosen::new(component, purpose.place(component), &health, values.get(&component), None));
+        let charts = charts.collect();
+        Ok(Self { objects, charts, purpose, health })
+    }
+
+    /// YAML documents, with why as comments.
+    fn text(&self) -> String {
+        let mut documents: Vec<String> = self.objects.iter().map(yaml::write).collect();
+        for wanted in &self.charts {
+            let (chart, namespace) = (&wanted.chart, &wanted.namespace);
+            let (over, values) = (values_path(wanted.component), yaml::write_blocks(&wanted.values));
+            documents.push(format!(
+                "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
+                chart.name, chart.version, chart.name,
+            ));
+        }
+        documents.extend(fragments(self.purpose, &self.health));
+        documents.join("---\n")
+    }
+
+    fn json(&self) -> Value {
+        let chart = |wanted: &Chosen| {
+            let (chart, namespace, values) = (&wanted.chart, &wanted.namespace, &wanted.values);
+            json!({"chart": chart.name, "version": chart.version, "namespace": namespace, "values": values})
+        };
+        let charts: Vec<Value> = self.charts.iter().map(chart).collect();
+        json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)})
+    }
 }
 
 /// Compares a cluster with what it should be.
@@ -237,7 +286,10 @@ async fn checked(
     let objects = render::bootstrap(&places, &purpose.environments);
     let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
     let checked = install::check(&cluster, &compared).await?;
-    output.data(checked.text())?;
+    output.data(&match arguments.output {
+        Format::Text => checked.text(),
+        format => document(format, &json!(checked)),
+    })?;
     Ok(match checked.missing {
         0 => Exit::Done,
         missing => {

@@ -7,36 +7,74 @@ use forge_core::install::{Observed, Step, Wanted, Weight, decide, differences, s
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{ARGOCD_SECRET, Placed};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{Found, Installing, found};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
 
-/// What was found, for people.
-#[derive(Default)]
-pub(crate) struct Checked {
-    lines: String,
-    /// How much is missing or different.
-    pub(crate) missing: usize,
+/// What is said of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Verdict {
+    /// It is as it should be.
+    Ok,
+    /// It is not, and without it a run does not work.
+    Missing,
+    /// It works, and could be better.
+    Advice,
 }
 
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    /// The chart of the part of Argo that it is about, or `forge` for Forge's own.
+    part: &'static str,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+/// Everything that was found.
+#[derive(Default, Serialize)]
+pub(crate) struct Checked {
+    /// How much is missing or different.
+    pub(crate) missing: usize,
+    findings: Vec<Finding>,
+}
+
+/// What is Forge's own.
+const OWN: &str = "forge";
+
 impl Checked {
-    /// All of it.
-    pub(crate) fn text(&self) -> &str {
-        &self.lines
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let line = |finding: &Finding| {
+            let word = match finding.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Missing => "missing",
+                Verdict::Advice => "advice",
+            };
+            let fix = finding.fix.as_ref().map(|fix| format!("    fix: {fix}\n")).unwrap_or_default();
+            format!("{word:<8} {}\n{fix}", finding.what)
+        };
+        self.findings.iter().map(line).collect()
     }
 
-    fn good(&mut self, what: &str) {
-        self.lines.push_str(&format!("ok       {what}\n"));
+    fn good(&mut self, part: &'static str, what: &str) {
+        self.findings.push(Finding { verdict: Verdict::Ok, part, what: what.to_owned(), fix: None });
     }
 
-    fn missing(&mut self, what: &str, fix: &str) {
+    fn missing(&mut self, part: &'static str, what: &str, fix: &str) {
         self.missing += 1;
-        self.lines.push_str(&format!("missing  {what}\n    fix: {fix}\n"));
+        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
+        self.findings.push(Finding { verdict: Verdict::Missing, part, what, fix });
     }
 
-    fn advice(&mut self, what: &str, fix: &str) {
-        self.lines.push_str(&format!("advice   {what}\n    fix: {fix}\n"));
+    fn advice(&mut self, part: &'static str, what: &str, fix: &str) {
+        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
+        self.findings.push(Finding { verdict: Verdict::Advice, part, what, fix });
     }
 }
 
@@ -72,31 +110,34 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
 fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
     let (title, chart) = (wanted.component.title(), &wanted.chart);
     let again = "`forge bootstrap` does it";
+    let mut missing = |what: &str, fix: &str| checked.missing(chart.name, what, fix);
     match decide(wanted, &found.revisions, found.receipt.as_ref(), &found.faults.broken) {
         Step::Nothing { revision } => match found.faults.first() {
-            None => checked.good(&format!("{title}: chart {} {}, revision {revision}", chart.name, chart.version)),
+            None => {
+                let what = format!("{title}: chart {} {}, revision {revision}", chart.name, chart.version);
+                checked.good(chart.name, &what);
+            }
             Some(why) => {
                 let fix = format!("`kubectl -n {} get pods` shows which do not run", wanted.namespace);
-                checked.missing(&format!("{title} is installed and not available: {why}"), &fix);
+                missing(&format!("{title} is installed and not available: {why}"), &fix);
             }
         },
         Step::Record { revision } => {
-            checked.missing(&format!("{title}: revision {revision} is installed and was never proven"), again);
+            missing(&format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
-            let what = format!("{title} is not installed; chart {} {} would be", chart.name, chart.version);
-            checked.missing(&what, again);
+            missing(&format!("{title} is not installed; chart {} {} would be", chart.name, chart.version), again);
         }
         Step::Upgrade { from, why } => {
-            checked.missing(&format!("{title}: revision {from} is not what it should be: {why}"), again);
+            missing(&format!("{title}: revision {from} is not what it should be: {why}"), again);
         }
         Step::RollBack { from, status, .. } | Step::Uninstall { revision: from, status } => {
             let what = format!("{title}: revision {from} is {status}, as a bootstrap that was cut off leaves it");
-            checked.missing(&what, "`forge bootstrap` repairs it and goes on");
+            missing(&what, "`forge bootstrap` repairs it and goes on");
         }
         Step::Refuse { .. } => {
             let fix = format!("set `argo: {{{}: existing}}` in forge.yaml, or remove it", wanted.component.field());
-            checked.missing(&format!("{title}: Helm release {} is somebody else's", chart.name), &fix);
+            missing(&format!("{title}: Helm release {} is somebody else's", chart.name), &fix);
         }
     }
 }
@@ -120,19 +161,19 @@ fn existing(compared: &Compared<'_>, observed: &Observed, checked: &mut Checked)
         if compared.purpose.intent(component) != Intent::Existing {
             continue;
         }
-        let mut good = true;
+        let (mut good, part) = (true, component.release());
         for difference in found.iter().filter(|difference| difference.component == component) {
             let what = format!("{}: {}", component.title(), difference.what);
             match difference.weight {
                 Weight::Missing => {
                     good = false;
-                    checked.missing(&what, &difference.fix);
+                    checked.missing(part, &what, &difference.fix);
                 }
-                Weight::Advice => checked.advice(&what, &difference.fix),
+                Weight::Advice => checked.advice(part, &what, &difference.fix),
             }
         }
         if good {
-            checked.good(&format!("{} is as Forge needs it", component.title()));
+            checked.good(part, &format!("{} is as Forge needs it", component.title()));
         }
     }
 }
@@ -145,9 +186,9 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
         let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
         match cluster.get(&path::object(&placed.collection, name)).await? {
-            None => checked.missing(&format!("{kind} {name} is not there"), again),
+            None => checked.missing(OWN, &format!("{kind} {name} is not there"), again),
             Some(live) if !says(&live, &placed.object) => {
-                checked.missing(&format!("{kind} {name} says something else"), again);
+                checked.missing(OWN, &format!("{kind} {name} says something else"), again);
             }
             Some(_) => {}
         }
@@ -155,18 +196,18 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
     let projects = path::argo(&compared.purpose.argocd, "appprojects");
     for environment in compared.environments {
         if cluster.get(&path::object(&projects, environment.as_str())).await?.is_none() {
-            checked.missing(&format!("AppProject {environment} is not there"), again);
+            checked.missing(OWN, &format!("AppProject {environment} is not there"), again);
         }
     }
     let secret = path::object(&path::core(&compared.purpose.workflows, "secrets"), ARGOCD_SECRET);
     let stored = cluster.get(&secret).await?;
     let whole = |stored: &Value| ["token", "server"].into_iter().all(|key| secret_text(stored, key).is_some());
     if !stored.as_ref().is_some_and(whole) {
-        checked.missing(&format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
+        checked.missing(OWN, &format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
     }
     if checked.missing == before {
         let count = compared.objects.len() + compared.environments.len() + 1;
-        checked.good(&format!("Forge's own {count} objects"));
+        checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
 }
@@ -250,8 +291,13 @@ mod tests {
         let mut checked = Checked::default();
         existing(&compared, &observed, &mut checked);
         assert_eq!(checked.missing, 0);
-        let lines: Vec<&str> = checked.text().lines().collect();
+        let text = checked.text();
+        let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("advice   Argo Workflows: ") && lines[0].contains("DEFAULT_REQUEUE_TIME"));
         assert_eq!(lines[2], "ok       Argo Workflows is as Forge needs it");
+        let found = json!(checked);
+        assert_eq!((&found["missing"], &found["findings"][0]["verdict"]), (&json!(0), &json!("advice")));
+        let good = json!({"verdict": "ok", "part": "argo-workflows", "what": "Argo Workflows is as Forge needs it"});
+        assert_eq!(found["findings"][1], good);
     }
 }
