@@ -7,6 +7,7 @@ mod credentials;
 mod deploy;
 mod events;
 mod executor;
+mod existing;
 mod install;
 mod kill;
 mod never;
