@@ -31,6 +31,12 @@ pub use workflow::{
 
 /// The label that marks what Forge made (INV-11).
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// True for an object that Forge made, or that was handed over by this label (INV-11).
+pub fn is_ours(object: &serde_json::Value) -> bool {
+    let labels = object.pointer("/metadata/labels");
+    labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(serde_json::Value::as_str) == Some("forge")
+}
+
 /// The label that names the environment.
 pub const ENVIRONMENT_LABEL: &str = "forge.projectcatalyst.io/environment";
 /// The label that names the run.

@@ -24,12 +24,26 @@ pub struct Repository {
     pub graph: DependencyGraph,
     /// What each environment holds, in promotion order.
     pub environments: Vec<EnvironmentFiles>,
-    /// The root `app.yaml` has an Application `crossplane`.
+    /// The root `app.yaml`.
+    pub root: RootFile,
+    /// It has an Application `crossplane`.
     pub crossplane: bool,
     /// Its own health checks for Argo CD.
     pub health: HealthFiles,
     /// Its own values of the charts that Forge installs.
     pub values: ValueFiles,
+}
+
+/// The root `app.yaml` of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RootFile {
+    /// There is none: the repository has a layout of its own.
+    #[default]
+    Absent,
+    /// It is there and cannot be read.
+    Unusable,
+    /// What it holds.
+    Objects(Vec<serde_json::Value>),
 }
 
 /// The values of charts that a repository has of its own.
