@@ -74,9 +74,8 @@ pub fn identity(object: &Value) -> String {
 fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let kind = text("/kind");
-    let rank =
-        KINDS.iter().position(|(known, _)| *known == kind).filter(|_| text("/apiVersion") == "argoproj.io/v1alpha1");
-    let Some((rank, (_, plural))) = rank.and_then(|rank| Some((rank, KINDS.get(rank)?))) else {
+    let known = KINDS.into_iter().enumerate().find(|(_, (known, _))| *known == kind);
+    let Some((rank, (_, plural))) = known.filter(|_| text("/apiVersion") == "argoproj.io/v1alpha1") else {
         return Err(format!("{} is neither AppProject, ApplicationSet nor Application of Argo CD", identity(document)));
     };
     if text("/metadata/name").is_empty() {
