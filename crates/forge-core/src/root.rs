@@ -87,9 +87,11 @@ fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> 
     let mut object = document.clone();
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("namespace".to_owned(), json!(namespace));
-        if let Value::Object(labels) = metadata.entry("labels").or_insert_with(|| json!({})) {
+        let mut labels = metadata.remove("labels").filter(Value::is_object).unwrap_or_else(|| json!({}));
+        if let Value::Object(labels) = &mut labels {
             labels.insert(MANAGED_BY.to_owned(), json!("forge"));
         }
+        metadata.insert("labels".to_owned(), labels);
     }
     let collection = format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/{plural}");
     Ok((rank, Placed { collection, object }))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
-use forge_core::install::{self, CHARTS_FOLDER};
+use forge_core::install::CHARTS_FOLDER;
 use forge_core::preflight::Component as Part;
 use forge_core::repository::{INSTALLATION_FILE, ROOT_APP_FILE};
 use forge_core::scaffold::{self, PLACEHOLDER, Source, With};
@@ -74,7 +74,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     };
     let with = With {
         crossplane: source(Component::Crossplane, "crossplane"),
-        argocd: source(Component::SelfManagedArgocd, install::chart(Part::Cd).name),
+        argocd: source(Component::SelfManagedArgocd, Part::Cd.release()),
     };
     let forge = scaffold::installation_file(url.as_deref(), &branch, arguments.registry.as_deref());
     let (mut written, _) = write_new(&folder, &[forge, scaffold::graph_file()], output)?;
