@@ -18,6 +18,9 @@ use crate::yaml;
 
 const PROTECTED: &str = "argocd.argoproj.io/sync-options: Delete=false,Prune=false";
 const RETRY: &str = "retry: {limit: 5, backoff: {duration: 5s, factor: 2, maxDuration: 3m}}";
+/// Without end: what Crossplane defines may come later than an environment's configuration, and Argo CD does not try a commit
+/// again that it gave up.
+const RETRY_ALWAYS: &str = "retry: {limit: -1, backoff: {duration: 5s, factor: 2, maxDuration: 1m}}";
 
 /// The ApplicationSet that brings every environment.
 pub const ROOT_SET: &str = "environments";
@@ -287,7 +290,7 @@ spec:
   destination: {{name: {cluster}, namespace: forge-system}}
   syncPolicy:
     automated: {{prune: false, selfHeal: true}}
-    {RETRY}
+    {RETRY_ALWAYS}
     syncOptions: [CreateNamespace=true, ServerSideApply=true]
 ---
 apiVersion: argoproj.io/v1alpha1

@@ -13,5 +13,6 @@ mod never;
 mod order;
 mod preflight;
 mod readers;
+mod self_managed;
 mod stage;
 mod window;
