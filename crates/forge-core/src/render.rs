@@ -12,7 +12,9 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
-pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap};
+pub use bootstrap::{
+    IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, UNPREPARED_ANNOTATION, app_project, bootstrap, is_unprepared,
+};
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,

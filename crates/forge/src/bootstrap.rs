@@ -15,8 +15,8 @@ use forge_core::format::{Environment, Repository};
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
-    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, UNPREPARED_ANNOTATION, WEBHOOK_PATH, WEBHOOK_PORT,
+    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::token;
 use jiff::Timestamp;
@@ -101,7 +101,8 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             continue;
         }
         let window = render::windows(&[], "bootstrap", names);
-        let project = render::app_project(places, environment, &window);
+        let prepared = wanted.environments.contains(environment);
+        let project = render::app_project(places, environment, &window, prepared);
         failpoint::write();
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
@@ -116,6 +117,15 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     // Last: what it brings finds its AppProjects, with their windows.
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
+    }
+    for environment in &wanted.environments {
+        let object = path::object(&projects, environment.as_str());
+        if cluster.get(&object).await?.as_ref().is_some_and(render::is_unprepared) {
+            let patch = json!({"metadata": {"annotations": {UNPREPARED_ANNOTATION: null}}});
+            failpoint::write();
+            cluster.merge(&object, &patch).await?;
+            done(&format!("AppProject {environment}: its environment is prepared"));
+        }
     }
     Ok(notes)
 }

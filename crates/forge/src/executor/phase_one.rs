@@ -7,7 +7,7 @@ use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::install::REPOSITORY;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{AGENT_TICK, Places};
+use forge_core::render::{AGENT_TICK, Places, is_unprepared};
 use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -47,7 +47,7 @@ pub(super) async fn looked(
     let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
     let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
     let complete = same
-        && seen(cluster, &project).await?.is_some()
+        && seen(cluster, &project).await?.is_some_and(|project| !is_unprepared(&project))
         && (mounted || has_token(cluster, workflows).await?)
         && match rooting(inputs, desired)? {
             Some(rooting) => root::settled(cluster, &rooting).await?,
