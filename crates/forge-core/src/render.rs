@@ -12,7 +12,9 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
-pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap};
+pub use bootstrap::{
+    IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, UNPREPARED_ANNOTATION, app_project, bootstrap, is_unprepared,
+};
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
@@ -31,6 +33,12 @@ pub use workflow::{
 
 /// The label that marks what Forge made (INV-11).
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// True for an object that Forge made, or that was handed over by this label (INV-11).
+pub fn is_ours(object: &serde_json::Value) -> bool {
+    let labels = object.pointer("/metadata/labels");
+    labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(serde_json::Value::as_str) == Some("forge")
+}
+
 /// The label that names the environment.
 pub const ENVIRONMENT_LABEL: &str = "forge.projectcatalyst.io/environment";
 /// The label that names the run.

@@ -2,6 +2,8 @@
 //! (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is there: a second time
 //! writes nothing (INV-2).
 
+pub(crate) mod root;
+
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
@@ -13,8 +15,8 @@ use forge_core::format::{Environment, Repository};
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
-    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, UNPREPARED_ANNOTATION, WEBHOOK_PATH, WEBHOOK_PORT,
+    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::token;
 use jiff::Timestamp;
@@ -25,6 +27,7 @@ use crate::account::{self, Content, Minter, Stored};
 use crate::argocd::{self, ACCOUNT, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
 use crate::failpoint;
+use root::Rooting;
 
 /// The shortest key that deliveries may be signed with.
 const SHORTEST_SECRET: usize = 16;
@@ -34,7 +37,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) cluster: &'w Cluster,
     pub(crate) places: Places,
     pub(crate) environments: Vec<EnvironmentName>,
-    /// For each environment that has no AppProject yet, what its first window holds.
+    /// For each environment that has no AppProject yet, what its first window holds: of all of them where there is a root file,
+    /// which brings them all.
     pub(crate) held: Vec<(EnvironmentName, BTreeSet<String>)>,
     /// The address of Argo CD inside the cluster; found by its labels if absent.
     pub(crate) server: Option<String>,
@@ -44,6 +48,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) lifetime: Duration,
     /// What may start runs by itself; absent where there is no Argo Events.
     pub(crate) events: Option<Events<'w>>,
+    /// The root file, where it is Forge's to apply.
+    pub(crate) root: Option<Rooting>,
 }
 
 /// What may start runs by itself.
@@ -95,7 +101,8 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             continue;
         }
         let window = render::windows(&[], "bootstrap", names);
-        let project = render::app_project(places, environment, &window);
+        let prepared = wanted.environments.contains(environment);
+        let project = render::app_project(places, environment, &window, prepared);
         failpoint::write();
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
@@ -103,10 +110,24 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
     }
     account(wanted, &mut done).await?;
-    match &wanted.events {
-        Some(events) => triggers(wanted, events, &mut done).await,
-        None => Ok(Vec::new()),
+    let mut notes = match &wanted.events {
+        Some(events) => triggers(wanted, events, &mut done).await?,
+        None => Vec::new(),
+    };
+    // Last: what it brings finds its AppProjects, with their windows.
+    if let Some(rooting) = &wanted.root {
+        notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
+    for environment in &wanted.environments {
+        let object = path::object(&projects, environment.as_str());
+        if cluster.get(&object).await?.as_ref().is_some_and(render::is_unprepared) {
+            let patch = json!({"metadata": {"annotations": {UNPREPARED_ANNOTATION: null}}});
+            failpoint::write();
+            cluster.merge(&object, &patch).await?;
+            done(&format!("AppProject {environment}: its environment is prepared"));
+        }
+    }
+    Ok(notes)
 }
 
 async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {

@@ -150,3 +150,19 @@ fn what_bootstrap_prints_for_programs_is_what_it_prints_for_people() {
         .collect();
     assert_eq!(people, all);
 }
+
+#[test]
+fn an_argo_cd_that_manages_itself_is_printed_as_its_application_in_place_of_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    forge(folder.path(), &["init", "--url", "https://git.example.com/platform.git", "--registry", "r.example.com/x"]);
+    let print = |format: &str| {
+        let with = ["bootstrap", "--print", "--image", "registry.example.com/forge", "--with", "self-managed-argocd"];
+        forge(folder.path(), &[&with[..], &["--output", format]].concat())
+    };
+    let (people, programs) = (documents(&print("text")), print("json"));
+    let programs: Value = serde_json::from_str(&programs).unwrap();
+    assert_eq!(programs["application"]["metadata"]["name"], "argocd");
+    assert!(people.contains(&programs["application"]), "{}", programs["application"]);
+    let charts = programs["charts"].as_array().unwrap();
+    assert!(!charts.is_empty() && charts.iter().all(|chart| chart["chart"] != "argo-cd"), "{charts:?}");
+}

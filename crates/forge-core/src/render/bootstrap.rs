@@ -16,6 +16,8 @@ use crate::rights::{self, Scope};
 pub const IMAGE_ANNOTATION: &str = "forge.projectcatalyst.io/image";
 /// The agent's tick in milliseconds.
 pub const TICK_ANNOTATION: &str = "forge.projectcatalyst.io/agent-tick";
+/// Annotation of an AppProject that was made because the root file brings its environment, which itself is not prepared yet.
+pub const UNPREPARED_ANNOTATION: &str = "forge.projectcatalyst.io/unprepared";
 
 /// An object and where it belongs in the API.
 pub struct Placed {
@@ -212,13 +214,14 @@ fn policy(places: &Places) -> Vec<Placed> {
 }
 
 /// The AppProject of an environment as it is made where there is none: with its window already holding everything, so
-/// that no Application syncs by itself before its turn.
-pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value]) -> Value {
+/// that no Application syncs by itself before its turn. `prepared` is whether the environment itself is prepared too.
+pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value], prepared: bool) -> Value {
+    let annotations = if prepared { json!({}) } else { json!({UNPREPARED_ANNOTATION: "true"}) };
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
         "metadata": {
             "name": environment, "namespace": places.argocd,
-            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment}, "annotations": annotations,
         },
         "spec": {
             "description": format!("applications of environment {environment}"),
@@ -228,6 +231,11 @@ pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Val
             "syncWindows": window,
         },
     })
+}
+
+/// True for an AppProject whose environment is not prepared yet.
+pub fn is_unprepared(project: &Value) -> bool {
+    project.pointer("/metadata/annotations").and_then(|marks| marks.get(UNPREPARED_ANNOTATION)).is_some()
 }
 
 #[cfg(test)]
@@ -248,6 +256,14 @@ mod tests {
             assert!(all.contains(&both) && all.contains(&format!("has(oldObject.metadata.{field})")), "{field}");
         }
         assert!(all.contains("has(object.status) ? object.status : {}"));
+    }
+
+    #[test]
+    fn an_app_project_says_whether_its_environment_is_prepared() {
+        let name: EnvironmentName = "dev".parse().unwrap();
+        let project = |prepared| app_project(&Places::default(), &name, &[], prepared);
+        assert!(is_unprepared(&project(false)) && !is_unprepared(&project(true)));
+        assert!(!is_unprepared(&json!({"metadata": {}})));
     }
 
     #[test]

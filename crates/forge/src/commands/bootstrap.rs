@@ -2,28 +2,34 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, merges, values_path};
+use forge_core::install::{CHARTS_FOLDER, REPOSITORY, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
+use forge_core::repository::{ROOT_APP_FILE, RootFile};
+use forge_core::root::Root;
+use forge_core::scaffold::{self, Source};
+use forge_core::yaml::{Dialect, Limits, Node};
 use forge_core::{token, yaml};
 use serde_json::{Value, json};
 
 use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
+use crate::bootstrap::root::Rooting;
 use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
+use crate::load;
 use crate::output::{Output, Paint};
 use crate::preflight;
 use crate::run::prepare;
@@ -37,7 +43,8 @@ use crate::runtime::block_on;
 ///
 /// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, the token of the Argo CD
-/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. A second time changes nothing, except that a token of which less than a third of its life is left is
+/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. Last it applies the root
+/// file `app.yaml`, where there is one and Argo CD is Forge's own. A second time changes nothing, except that a token of which less than a third of its life is left is
 /// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
 /// is written and the exit code is 3.
 #[derive(Debug, Args)]
@@ -65,6 +72,9 @@ pub(crate) struct Arguments {
     /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository
     #[arg(long, value_name = "PLACE", default_value = REPOSITORY, env = "FORGE_CHARTS")]
     charts: String,
+    /// What is handed over to Argo CD itself
+    #[arg(long, value_delimiter = ',', value_name = "WHAT", env = "FORGE_WITH")]
+    with: Vec<Addition>,
     /// The helm program, 3.14 or newer; that of PATH if absent
     #[arg(long, value_name = "PROGRAM", env = "FORGE_HELM")]
     helm: Option<PathBuf>,
@@ -86,6 +96,14 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
+/// What is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Addition {
+    /// Argo CD, to its own Application in app.yaml: it takes over what Helm installed, no pod changes, and Helm is not run for it
+    /// any more
+    SelfManagedArgocd,
+}
+
 fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
     let (least, most) = (*render::AGENT_TICKS.start(), *render::AGENT_TICKS.end());
     clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
@@ -94,11 +112,15 @@ fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
-    let mut held = Vec::new();
-    let mut selected = Vec::new();
+    let asked = arguments.with.contains(&Addition::SelfManagedArgocd);
+    // The root file brings all environments, so all of them get their windows first.
+    let rooted = repository.applies_root();
+    let (mut held, mut selected, mut environments) = (Vec::new(), Vec::new(), Vec::<EnvironmentName>::new());
     for files in &repository.environments {
         let name = &files.environment.name.value;
-        if !arguments.environment.is_empty() && !arguments.environment.iter().any(|wanted| wanted == name.as_str()) {
+        let named = arguments.environment.iter().any(|wanted| wanted == name.as_str());
+        let chosen = named || arguments.environment.is_empty();
+        if !chosen && !rooted {
             continue;
         }
         let graph = selection::graph(repository, Some(files))?;
@@ -106,12 +128,14 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let plan = forge_core::plan::plan(repository, files, &graph, &scope, &nodes);
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
-        selected.push(&files.environment);
+        if chosen {
+            selected.push(&files.environment);
+            environments.push(name.clone());
+        }
     }
     for wanted in &arguments.environment {
         selection::environment(repository, wanted)?;
     }
-    let environments: Vec<EnvironmentName> = held.iter().map(|(name, _)| name.clone()).collect();
     let places = Places {
         workflows: arguments.cluster.workflows_namespace.clone(),
         argocd: repository.installation.argo.namespace.to_string(),
@@ -122,6 +146,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
+    let purpose = Purpose { root: rooted, ..purpose };
     if arguments.output != Format::Text && !arguments.print && !arguments.check {
         return Err(Failure::new(
             Code::BadArgument,
@@ -130,7 +155,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         .hint("leave it out, or add one of them"));
     }
     if arguments.print {
-        let printed = Printed::new(&usable, &purpose, &places, events.as_ref())?;
+        let vendored = asked.then(|| vendored(global)).transpose()?;
+        let printed = Printed::new(&usable, &purpose, &places, events.as_ref(), vendored)?;
         output.data(&match arguments.output {
             Format::Text => printed.text(),
             format => document(format, &printed.json()),
@@ -149,16 +175,29 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             .hint(format!("leave it out for {TIMEOUT}")));
     }
     let charts = Charts::parse(&arguments.charts)?;
+    let root = install::root(repository)?;
+    let own = if asked { Some(install::own(repository)?) } else { None };
+    let folder = load::root(global.repo.as_deref())?;
+    let given = own.as_ref().map(|own| (own, folder.as_path()));
     if arguments.check {
         let health = usable.health_checks()?;
-        let installing = install::installing(&purpose, &health, usable.values()?, &charts)?;
-        return block_on(checked(arguments, &purpose, places, &health, &installing, output))?;
+        let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
+        let root = root.as_ref().map(|root| (root, asked));
+        return block_on(checked(arguments, &purpose, places, &health, &installing, root, output))?;
     }
+    let mut further = Vec::new();
     let installing = if installs(&purpose) {
-        install::installing(&purpose, &usable.health_checks()?, usable.values()?, &charts)?
+        let (health, values) = (usable.health_checks()?, usable.values()?);
+        further.extend(own.as_ref().and_then(|own| install::outdated(own, &purpose, &health, values)));
+        install::installing(&purpose, &health, values, &charts, given)?
     } else {
         Vec::new()
     };
+    if repository.root != RootFile::Absent && !rooted {
+        further.push(format!(
+            "{ROOT_APP_FILE} is applied by whoever owns Argo CD, now that AppProjects are there: kubectl apply -f {ROOT_APP_FILE}"
+        ));
+    }
     let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
     let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
@@ -183,7 +222,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events };
+        let patience = phase.timeout;
+        let root = root.map(|root| Rooting { root, asked, patience });
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
@@ -197,7 +238,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
     };
-    for note in notes {
+    for note in notes.into_iter().chain(further) {
         output.say(&format!("\nnote: {note}"));
     }
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
@@ -216,36 +257,55 @@ fn document(format: Format, data: &Value) -> String {
     }
 }
 
+/// Where Argo CD's own Application takes its chart from: the repository, where that has it.
+fn vendored(global: &Global) -> Result<Source, Failure> {
+    let folder = load::root(global.repo.as_deref())?.join(CHARTS_FOLDER);
+    let chart = folder.join(Component::Cd.release()).join("Chart.yaml");
+    Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
+}
+
 /// Forge's own objects, the values of what it installs, and what the owner of what is there should merge: an Argo that is
 /// somebody else's is not changed.
 struct Printed<'p> {
     objects: Vec<Value>,
+    /// Argo CD's own Application, in place of its values.
+    application: Option<String>,
     charts: Vec<Chosen>,
     purpose: &'p Purpose,
     health: HealthChecks,
 }
 
 impl<'p> Printed<'p> {
+    /// With `own`, Argo CD manages itself, with its chart from there.
     fn new(
         usable: &Usable,
         purpose: &'p Purpose,
         places: &Places,
         events: Option<&Events<'_>>,
+        own: Option<Source>,
     ) -> Result<Self, Failure> {
-        let own = render::bootstrap(places, &purpose.environments);
+        let ours = render::bootstrap(places, &purpose.environments);
         let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
-        let objects = own.into_iter().chain(triggers).map(|placed| placed.object).collect();
+        let objects = ours.into_iter().chain(triggers).map(|placed| placed.object).collect();
         let (health, values) = (usable.health_checks()?, usable.values()?);
         let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
         let charts = wanted
             .map(|component| Chosen::new(component, purpose.place(component), &health, values.get(&component), None));
-        let charts = charts.collect();
-        Ok(Self { objects, charts, purpose, health })
+        let mut charts: Vec<Chosen> = charts.collect();
+        let mut application = None;
+        if let Some(source) = own
+            && let Some(at) = charts.iter().position(|wanted| wanted.component == Component::Cd)
+        {
+            let wanted = charts.remove(at);
+            application = Some(scaffold::own_application(&usable.repository.installation, &wanted.values, source));
+        }
+        Ok(Self { objects, application, charts, purpose, health })
     }
 
     /// YAML documents, with why as comments.
     fn text(&self) -> String {
         let mut documents: Vec<String> = self.objects.iter().map(yaml::write).collect();
+        documents.extend(self.application.clone());
         for wanted in &self.charts {
             let (chart, namespace) = (&wanted.chart, &wanted.namespace);
             let (over, values) = (values_path(wanted.component), yaml::write_blocks(&wanted.values));
@@ -264,7 +324,13 @@ impl<'p> Printed<'p> {
             json!({"chart": chart.name, "version": chart.version, "namespace": namespace, "values": values})
         };
         let charts: Vec<Value> = self.charts.iter().map(chart).collect();
-        json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)})
+        let mut printed =
+            json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)});
+        if let (Some(text), Some(fields)) = (&self.application, printed.as_object_mut()) {
+            let stream = yaml::read(text, Dialect::Kubernetes, Limits::FILE);
+            fields.insert("application".to_owned(), json!(stream.documents.first().map(Node::to_json)));
+        }
+        printed
     }
 }
 
@@ -275,6 +341,7 @@ async fn checked(
     mut places: Places,
     health: &HealthChecks,
     installing: &[Installing],
+    root: Option<(&Root, bool)>,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
     let cluster = Cluster::connect(&arguments.cluster).await?;
@@ -284,7 +351,8 @@ async fn checked(
         places = prepared;
     }
     let objects = render::bootstrap(&places, &purpose.environments);
-    let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
+    let environments = &purpose.environments;
+    let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

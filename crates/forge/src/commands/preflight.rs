@@ -94,7 +94,8 @@ fn wanted(global: &Global, arguments: &Arguments) -> Result<Purpose, Failure> {
     let installation = repository.as_ref().map(|repository| &repository.installation);
     let workflows = &arguments.cluster.workflows_namespace;
     let purpose = purpose(installation, workflows, &arguments.image, environments);
-    Ok(Purpose { storage: arguments.storage, ..purpose })
+    let root = repository.as_ref().is_some_and(Repository::applies_root);
+    Ok(Purpose { storage: arguments.storage, root, ..purpose })
 }
 
 /// The repository; a cluster can be looked at before there is one.

@@ -58,8 +58,9 @@ pub(super) async fn deploy(
     let places = places.clone();
     let environments = vec![inputs.environment.clone()];
     let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
-    let parts = phase_one::installing(inputs, &desired, &purpose)?;
+    let purpose = Purpose { root: desired.repository().applies_root(), ..purpose };
     let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
+    let parts = phase_one::installing(inputs, &desired, &purpose, say)?;
     match looked {
         Prepared::Yes(_) if inputs.dry_run => {}
         Prepared::Yes(_) => {
@@ -87,11 +88,11 @@ pub(super) async fn deploy(
                 return Ok((report, Exit::Done));
             }
             let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
-            let (to, held) = (places.clone(), desired.held.clone());
+            let to = places.clone();
             let work = async {
                 // Helm is not dropped half way: it listens itself.
                 phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
-                unless_stopped(interrupts, prepared(&cluster, to, &desired, &inputs.environment, held, done)).await
+                unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
         }

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::executor::Inputs;
 use forge_core::failure::Failure;
 use forge_core::graph::{Graph, NodeIx, Scope};
+use forge_core::name::EnvironmentName;
 use forge_core::plan::{Plan, plan};
 use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
 use forge_core::yaml::{self, Dialect, Limits};
@@ -33,7 +34,9 @@ pub(super) struct Desired {
     pub(super) plan: Plan,
     pub(super) commit: CommitId,
     /// Applications that a first window holds.
-    pub(super) held: BTreeSet<String>,
+    held: BTreeSet<String>,
+    /// Where the repository is, until this is dropped.
+    folder: TempDir,
 }
 
 impl Desired {
@@ -43,6 +46,27 @@ impl Desired {
 
     pub(super) fn repository(&self) -> &Repository {
         &self.usable.repository
+    }
+
+    /// What the first windows hold: of this environment, and of all of them where there is a root file, which brings them all.
+    ///
+    /// # Errors
+    /// When the graph of another environment cannot be built.
+    pub(super) fn held(&self, own: &EnvironmentName) -> Result<Vec<(EnvironmentName, BTreeSet<String>)>, Failure> {
+        let repository = self.repository();
+        let mut held = vec![(own.clone(), self.held.clone())];
+        let others = repository.environments.iter().filter(|files| files.environment.name.value != *own);
+        for files in others.filter(|_| repository.applies_root()) {
+            let (name, graph) = (&files.environment.name.value, selection::graph(repository, Some(files))?);
+            let (scope, nodes) = graph.scope(&Scope::Platform, Some(name))?;
+            held.push((name.clone(), explicit(&plan(repository, files, &graph, &scope, &nodes))));
+        }
+        Ok(held)
+    }
+
+    /// Its files: a chart may be among them.
+    pub(super) fn files(&self) -> PathBuf {
+        tree(&self.folder)
     }
 }
 
@@ -57,12 +81,17 @@ pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, 
             .hint("TMPDIR names the folder that is used; in a pod, mount an emptyDir at /tmp")
     })?;
     let (folder, commit) = fetched(inputs, options, folder).await?;
-    let tree = folder.path().join("tree");
+    let tree = tree(&folder);
     let replaced = match &dag {
         Some((path, text)) => Some((replace(&tree, inputs, path, text)?, path.as_str())),
         None => None,
     };
-    judged(inputs, &tree, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+    judged(inputs, folder, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+}
+
+/// Where the files of the repository are.
+fn tree(folder: &TempDir) -> PathBuf {
+    folder.path().join("tree")
 }
 
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
@@ -71,7 +100,7 @@ async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<
     let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        let (clone, tree) = (folder.path().join("clone"), folder.path().join("tree"));
+        let (clone, tree) = (folder.path().join("clone"), tree(&folder));
         let found = checkout(&url, &revision, &credentials, &clone, &tree);
         // The history is not needed any more, and a pod has little room.
         let _ = fs::remove_dir_all(&clone);
@@ -124,17 +153,18 @@ fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
 }
 
 /// Checks the repository and makes the plan.
-fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Failure> {
+fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
+    let tree = tree(&folder);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
         let message = format!("no {INSTALLATION_FILE} in `{repository}` at {revision}");
         return Err(Failure::new(Code::NotARepository, message).hint("is this the GitOps repository that is meant?"));
     }
-    let report = load::lint(tree).map_err(|message| Failure::new(Code::Unreadable, message))?;
+    let report = load::lint(&tree).map_err(|message| Failure::new(Code::Unreadable, message))?;
     let usable = Usable::of(report)?;
     let repository = &usable.repository;
     let files = selection::environment(repository, inputs.environment.as_str())?;
-    let domain = domain(tree, &files.environment.path);
+    let domain = domain(&tree, &files.environment.path);
     let findings = inputs.contradictions(&repository.installation, &files.environment, domain.as_deref());
     if !findings.is_empty() {
         let message = "the inputs and the repository contradict each other; nothing was written";
@@ -153,9 +183,13 @@ fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Fai
     let (nodes, plan) = planned(&inputs.scope)?;
     usable.require_pointers(&files, &graph, &nodes)?;
     // A first window holds everything, whatever this run is about.
-    let whole = planned(&Scope::Platform)?.1;
-    let held = whole.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect();
-    Ok(Desired { graph, nodes, plan, commit, held, usable })
+    let held = explicit(&planned(&Scope::Platform)?.1);
+    Ok(Desired { graph, nodes, plan, commit, held, folder, usable })
+}
+
+/// The Applications of a plan that are not Forge's own first nodes.
+fn explicit(plan: &Plan) -> BTreeSet<String> {
+    plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect()
 }
 
 /// The domain that the environment's own `env.yaml` has, where it has one.

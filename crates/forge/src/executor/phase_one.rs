@@ -1,16 +1,13 @@
 //! Phase 1 as the executor enters it (SPEC.md section 4): whether it is complete, what of Argo is to be installed, and what
 //! is Forge's own.
 
-use std::collections::BTreeSet;
-
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::install::REPOSITORY;
-use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{AGENT_TICK, Places};
+use forge_core::render::{AGENT_TICK, Places, is_unprepared};
 use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,6 +15,7 @@ use serde_json::Value;
 use super::Stopped;
 use super::desired::Desired;
 use crate::account::{self, Stored};
+use crate::bootstrap::root::{self, Rooting};
 use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
@@ -48,8 +46,13 @@ pub(super) async fn looked(
     let noted = prepare::prepared(cluster, workflows, argocd).await?;
     let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
     let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
-    let complete =
-        same && seen(cluster, &project).await?.is_some() && (mounted || has_token(cluster, workflows).await?);
+    let complete = same
+        && seen(cluster, &project).await?.is_some_and(|project| !is_unprepared(&project))
+        && (mounted || has_token(cluster, workflows).await?)
+        && match rooting(inputs, desired)? {
+            Some(rooting) => root::settled(cluster, &rooting).await?,
+            None => true,
+        };
     match (noted, complete) {
         (Some(places), true) => Ok(Prepared::Yes(places)),
         (noted, _) => {
@@ -81,17 +84,34 @@ async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> 
     Ok(stored.is_some_and(|stored| stored.id.is_none() || !stored.is_due(Timestamp::now())))
 }
 
-/// What of Argo is to be installed.
+/// The root file, where it is Forge's to apply.
+fn rooting(inputs: &Inputs, desired: &Desired) -> Result<Option<Rooting>, Failure> {
+    let (asked, patience) = (inputs.self_managed_argocd, std::time::Duration::from_secs(TIMEOUT.seconds()));
+    Ok(install::root(desired.repository())?.map(|root| Rooting { root, asked, patience }))
+}
+
+/// What of Argo is to be installed. `say` hears of what is good to know about it.
 ///
 /// # Errors
 /// When charts, values or health checks cannot be used.
-pub(super) fn installing(inputs: &Inputs, desired: &Desired, purpose: &Purpose) -> Result<Vec<Installing>, Failure> {
+pub(super) fn installing(
+    inputs: &Inputs,
+    desired: &Desired,
+    purpose: &Purpose,
+    say: impl Fn(&str),
+) -> Result<Vec<Installing>, Failure> {
+    let own = if inputs.self_managed_argocd { Some(install::own(desired.repository())?) } else { None };
     if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
         return Ok(Vec::new());
     }
     let charts = Charts::parse(inputs.charts.as_deref().unwrap_or(REPOSITORY))?;
     let usable = desired.usable();
-    install::installing(purpose, &usable.health_checks()?, usable.values()?, &charts)
+    let (health, values) = (usable.health_checks()?, usable.values()?);
+    if let Some(note) = own.as_ref().and_then(|own| install::outdated(own, purpose, &health, values)) {
+        say(&note);
+    }
+    let folder = desired.files();
+    install::installing(purpose, &health, values, &charts, own.as_ref().map(|own| (own, folder.as_path())))
 }
 
 /// Installs what is to be installed, and makes as it should be what is ours already. Where nothing is to be done, nothing is
@@ -118,7 +138,7 @@ pub(super) async fn installed(
     }
 }
 
-/// Makes what is Forge's own, for one environment. `done` hears of everything that was made.
+/// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made.
 ///
 /// # Errors
 /// When something may not be made, or Argo is not there.
@@ -126,12 +146,12 @@ pub(super) async fn prepared(
     cluster: &Cluster,
     places: Places,
     desired: &Desired,
-    environment: &EnvironmentName,
-    held: BTreeSet<String>,
+    inputs: &Inputs,
     mut done: impl FnMut(&str),
 ) -> Result<(), Failure> {
+    let environment = &inputs.environment;
     let environments = vec![environment.clone()];
-    let held = vec![(environment.clone(), held)];
+    let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
     let lifetime = token::LIFETIME;
     let repository = desired.repository();
     let installation = &repository.installation;
@@ -139,7 +159,7 @@ pub(super) async fn prepared(
     let selected = files.map(|files| &files.environment).into_iter().collect();
     let events = Events { repository: &installation.repository, environments: selected };
     let events = (installation.argo.events != ArgoEvents::None).then_some(events);
-    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events };
+    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }

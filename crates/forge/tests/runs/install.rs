@@ -3,6 +3,7 @@
 //! afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,20 +17,20 @@ use crate::stage::PATIENCE;
 
 /// The sandbox without Argo.
 const NAME: &str = "bare";
-/// Namespaces that Argo is installed in.
-const PLACES: [&str; 3] = ["argocd", "argo", "argo-events"];
+/// Namespaces that Argo is installed in, and those that what it deploys is in.
+const PLACES: [&str; 5] = ["argocd", "argo", "argo-events", "crossplane-system", "forge-system"];
 /// How long Kubernetes may take to remove a namespace with all that is in it.
 const GONE: Duration = Duration::from_secs(180);
 /// An image that is in no registry.
 const NOWHERE: &str = "v0.0.0-nowhere";
 
 /// A bare cluster, and a platform of two applications whose repository says that Forge installs everything.
-struct Bare {
+pub(crate) struct Bare {
     environment: Environment,
 }
 
 impl Bare {
-    fn up() -> Self {
+    pub(crate) fn up() -> Self {
         static PLATFORM: OnceLock<Platform> = OnceLock::new();
         let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("install");
         let mut options = environment.options();
@@ -47,19 +48,29 @@ impl Bare {
         Self { environment }
     }
 
-    fn sandbox(&self) -> &Sandbox {
+    pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.environment.platform.sandbox
+    }
+
+    /// `forge` on a repository.
+    pub(crate) fn forge(&self, folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.environment.platform.binary);
+        command.args(arguments).current_dir(folder);
+        command.env("KUBECONFIG", &self.sandbox().kubeconfig).env("NO_COLOR", "1");
+        command.env_remove("FORGE_ENVIRONMENT").env_remove("FORGE_FAILPOINT").env_remove("FORGE_WITH");
+        command
+    }
+
+    /// `forge bootstrap` on a repository.
+    pub(crate) fn bootstrapping(&self, folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.forge(folder, &["bootstrap", "--image", self.environment.platform.image()]);
+        command.args(arguments).arg("--charts").arg(&self.sandbox().charts).arg("--helm").arg(&self.sandbox().helm);
+        command
     }
 
     /// Runs `forge bootstrap`, dying before its n-th write where that is said.
     fn bootstrap(&self, arguments: &[&str], dies: Option<u32>) -> Ended {
-        let platform = self.environment.platform;
-        let mut command = Command::new(&platform.binary);
-        command.args(["bootstrap", "--image", platform.image()]).args(arguments);
-        command.arg("--charts").arg(&platform.sandbox.charts).arg("--helm").arg(&platform.sandbox.helm);
-        command.current_dir(self.environment.repository.folder());
-        command.env("KUBECONFIG", &platform.sandbox.kubeconfig).env("NO_COLOR", "1");
-        command.env_remove("FORGE_ENVIRONMENT").env_remove("FORGE_FAILPOINT");
+        let mut command = self.bootstrapping(self.environment.repository.folder(), arguments);
         if let Some(number) = dies {
             command.env("FORGE_FAILPOINT", number.to_string());
         }
@@ -76,9 +87,13 @@ impl Bare {
         }
     }
 
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.environment.json(arguments)
+    }
+
     /// Status, revision and owner of every revision of every release, newest last.
-    fn releases(&self, name: &str) -> Vec<(u64, String, bool)> {
-        let all = self.environment.json(&["get", "secrets", "-A", "-l", &format!("owner=helm,name={name}")]);
+    pub(crate) fn releases(&self, name: &str) -> Vec<(u64, String, bool)> {
+        let all = self.json(&["get", "secrets", "-A", "-l", &format!("owner=helm,name={name}")]);
         let of = |secret: &Value| {
             let labels = &secret["metadata"]["labels"];
             let text = |key: &str| labels[key].as_str().unwrap_or_default().to_owned();
@@ -91,7 +106,7 @@ impl Bare {
 
     /// Pods of Argo by their identity: another one is a restart.
     fn pods(&self) -> BTreeSet<String> {
-        let all = self.environment.json(&["get", "pods", "-A", "-l", "app.kubernetes.io/part-of"]);
+        let all = self.json(&["get", "pods", "-A", "-l", "app.kubernetes.io/part-of"]);
         let items = all["items"].as_array().unwrap();
         items.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
     }
@@ -104,7 +119,7 @@ impl Bare {
 
     /// Pods of the platform by their identity, and how often their containers were restarted.
     fn running(&self) -> BTreeMap<String, u64> {
-        let all = self.environment.json(&["get", "pods", "-A", "--field-selector=status.phase=Running"]);
+        let all = self.json(&["get", "pods", "-A", "--field-selector=status.phase=Running"]);
         let start = format!("{}-", self.environment.name);
         let items = all["items"].as_array().unwrap().iter();
         let ours = items.filter(|pod| pod["metadata"]["namespace"].as_str().unwrap().starts_with(&start));
@@ -133,11 +148,25 @@ impl Bare {
     }
 
     /// Takes everything away, as if it had never been, so that a test can be run again by hand.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
+        // An Argo CD that manages itself would heal what is removed.
+        self.sandbox().try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
             let mut helm = Command::new(&self.sandbox().helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
             run(helm.env("KUBECONFIG", &self.sandbox().kubeconfig), None);
+        }
+        // Nobody is there any more who would do what these wait for.
+        for kind in ["applicationsets.argoproj.io", "applications.argoproj.io"] {
+            let names = self.sandbox().try_kubectl(&["get", kind, "-n", "argocd", "-o", "name"], None).stdout;
+            for name in names.lines() {
+                let nothing = r#"{"metadata":{"finalizers":null}}"#;
+                self.sandbox().try_kubectl(&["patch", name, "-n", "argocd", "--type", "merge", "-p", nothing], None);
+            }
+        }
+        for webhook in ["crossplane", "crossplane-no-usages"] {
+            let delete = ["delete", "validatingwebhookconfiguration", webhook, "--ignore-not-found"];
+            self.sandbox().try_kubectl(&delete, None);
         }
         self.sandbox().kubectl(&[&["delete", "namespace", "--ignore-not-found", "--wait=false"], &PLACES[..]].concat());
         eventually("the namespaces are gone", GONE, || {
@@ -146,7 +175,8 @@ impl Bare {
             if names.any(|name| PLACES.contains(&name)) { Err(left) } else { Ok(()) }
         });
         let crds = self.sandbox().kubectl(&["get", "crd", "-o", "name"]);
-        for crd in crds.lines().filter(|line| line.ends_with(".argoproj.io")) {
+        let of_ours = |line: &&str| line.ends_with(".argoproj.io") || line.ends_with(".crossplane.io");
+        for crd in crds.lines().filter(of_ours) {
             self.sandbox().try_kubectl(&["delete", crd, "--wait=false"], None);
         }
     }
@@ -154,14 +184,14 @@ impl Bare {
 
 /// What somebody tried to change with Forge's or Helm's hands since then: not the checks of phase 0, which ask and are not
 /// stored.
-fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
+pub(crate) fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
     let lines = attempts(sandbox, since).into_iter();
     let lines = lines.filter(|line| line.user == user && !line.resource.starts_with("selfsubject"));
     lines.map(|line| format!("{line:?}")).collect()
 }
 
 /// Who the kubeconfig of the sandbox is.
-fn user(sandbox: &Sandbox) -> String {
+pub(crate) fn user(sandbox: &Sandbox) -> String {
     let said = sandbox.kubectl(&["auth", "whoami", "-o", "json"]);
     let said: Value = serde_json::from_str(&said).unwrap();
     said["status"]["userInfo"]["username"].as_str().unwrap().to_owned()
@@ -203,7 +233,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
         "{}",
         done.stderr
     );
-    let receipt = bare.environment.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
+    let receipt = bare.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
     assert_eq!(receipt["data"]["revision"], "1");
     assert_eq!(receipt["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
 
