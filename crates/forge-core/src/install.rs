@@ -13,7 +13,7 @@ mod release;
 mod settings;
 mod values;
 
-pub use chart::{Chart, REPOSITORY, chart};
+pub use chart::{CHARTS_FOLDER, Chart, REPOSITORY, chart};
 pub use proof::{Fault, Part, fault, has_tests, parts, says};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};

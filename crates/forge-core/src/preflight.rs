@@ -59,6 +59,8 @@ pub struct Purpose {
     pub storage: bool,
     /// Events start runs.
     pub triggers: bool,
+    /// The root of the repository is applied.
+    pub root: bool,
 }
 
 impl Default for Purpose {
@@ -72,6 +74,7 @@ impl Default for Purpose {
             intents: Intents::install(),
             storage: false,
             triggers: false,
+            root: false,
         }
     }
 }

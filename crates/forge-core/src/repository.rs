@@ -24,6 +24,8 @@ pub struct Repository {
     pub graph: DependencyGraph,
     /// What each environment holds, in promotion order.
     pub environments: Vec<EnvironmentFiles>,
+    /// There is a root `app.yaml`.
+    pub root: bool,
     /// The root `app.yaml` has an Application `crossplane`.
     pub crossplane: bool,
     /// Its own health checks for Argo CD.

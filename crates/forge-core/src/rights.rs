@@ -4,7 +4,12 @@
 //!
 //! Pure. What the code does and this does not name is found by an account that has nothing else.
 
+mod grants;
+
 use std::collections::BTreeSet;
+
+pub(crate) use grants::rules;
+pub use grants::{Grant, Request, grants, installer, rarely};
 
 use serde_json::{Value, json};
 
@@ -58,7 +63,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const READ: &[&str] = &["get", "list", "watch"];
 /// On the server's side: made where it is not there, else changed.
 const APPLY: &[&str] = &["create", "patch"];
-const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+/// As Helm treats the objects of a chart: looked for, made, changed by an upgrade, removed where it is taken back.
+const CHARTED: &[&str] = &["get", "create", "patch", "delete"];
 
 /// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
 /// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
@@ -70,7 +76,7 @@ static EXECUTOR: [Rule; 6] = [
         &["get", "list", "watch", "create", "patch"],
         "the Workflow of a run",
     ),
-    rule(Scope::Workflows, "", &["pods"], &["get", "list", "watch", "delete"], "the agent pod of a run"),
+    rule(Scope::Workflows, "", &["pods"], &["list", "watch", "delete"], "the agent pod of a run"),
     rule(
         Scope::Workflows,
         "",
@@ -85,7 +91,7 @@ static EXECUTOR: [Rule; 6] = [
         &["get", "create", "patch"],
         "the Lease of an environment",
     ),
-    rule(Scope::ArgoCd, "argoproj.io", &["applications"], READ, "the Applications of a run"),
+    rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["list"], "the Applications of a run"),
     // One Role for each environment, so that several installations share a cluster without taking rights from each other.
     Rule {
         scope: Scope::ArgoCd,
@@ -168,40 +174,56 @@ static TRIGGERS: [Rule; 1] = [rule(
     "what starts runs by event",
 )];
 
+/// Whoever applies the root of a repository.
+static ROOT: [Rule; 1] = [rule(
+    Scope::ArgoCd,
+    "argoproj.io",
+    &["appprojects", "applications", "applicationsets"],
+    &["get", "create", "patch"],
+    "the root of the repository",
+)];
+
 /// Helm, in the namespace of what it installs; the scope is that of the component.
 static HELM: [Rule; 6] = [
     rule(
         Scope::Workflows,
         "",
-        &["secrets", "configmaps", "services", "serviceaccounts"],
-        ALL,
+        &["secrets"],
+        &["get", "list", "create", "update", "patch", "delete"],
         "the Helm release and its objects",
     ),
-    rule(Scope::Workflows, "", &["pods"], READ, "waiting until the Helm release is ready"),
-    rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], ALL, "the Helm release and its objects"),
-    rule(Scope::Workflows, "apps", &["replicasets"], READ, "waiting until the Helm release is ready"),
-    rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], ALL, "the Helm release and its objects"),
-    rule(Scope::Workflows, "batch", &["jobs"], ALL, "the hooks of the Helm release"),
+    rule(
+        Scope::Workflows,
+        "",
+        &["configmaps", "services", "serviceaccounts"],
+        CHARTED,
+        "the Helm release and its objects",
+    ),
+    rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], CHARTED, "the Helm release and its objects"),
+    rule(Scope::Workflows, "apps", &["replicasets"], &["list"], "waiting until the Helm release is ready"),
+    rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], CHARTED, "the Helm release and its objects"),
+    rule(
+        Scope::Workflows,
+        "batch",
+        &["jobs"],
+        &["get", "list", "watch", "create", "delete"],
+        "the hooks of the Helm release",
+    ),
 ];
 
 /// Helm, whatever it installs.
 static HELM_CLUSTER: [Rule; 4] = [
     rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["get", "create", "patch"], "one bootstrap at a time"),
     rule(Scope::Cluster, "", &["namespaces"], &["get", "create"], "the namespace of the Helm release"),
+    // The charts keep their definitions: whoever takes a release back does not delete them.
     rule(
         Scope::Cluster,
         "apiextensions.k8s.io",
         &["customresourcedefinitions"],
-        &["get", "list", "watch", "create", "update", "patch"],
+        &["get", "create", "patch"],
         "the definitions of Argo",
     ),
-    rule(
-        Scope::Cluster,
-        RBAC,
-        &["clusterroles", "clusterrolebindings"],
-        &["get", "list", "create", "update", "patch", "delete"],
-        "the rights of Argo",
-    ),
+    rule(Scope::Cluster, RBAC, &["clusterroles", "clusterrolebindings"], CHARTED, "the rights of Argo"),
 ];
 
 /// Whoever deploys: reads and looks, takes the Lease, stores the plan, starts the Job and follows it.
@@ -411,6 +433,9 @@ pub fn needs(purpose: &Purpose) -> Vec<Need> {
     if purpose.triggers {
         needs.extend(TRIGGERS.iter().map(|rule| need(rule, purpose)));
         accounts.push(EVENTS_ACCOUNT);
+    }
+    if purpose.root {
+        needs.extend(ROOT.iter().map(|rule| need(rule, purpose)));
     }
     for account in accounts {
         needs.extend(granted(account).iter().map(|rule| Need {

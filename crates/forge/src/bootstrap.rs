@@ -1,6 +1,7 @@
-//! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects and the token of its account
-//! (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is there: a second time
-//! writes nothing (INV-2).
+//! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects, the token of its account, and the
+//! root of the repository (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is
+//! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
+//! the way is known not to have come to the end.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +17,7 @@ use forge_core::render::{
     self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
+use forge_core::repository::ROOT_APP_FILE;
 use forge_core::token;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -44,6 +46,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) lifetime: Duration,
     /// What may start runs by itself; absent where there is no Argo Events.
     pub(crate) events: Option<Events<'w>>,
+    /// The root of the repository; nothing where it has none, or where Argo CD is somebody else's.
+    pub(crate) root: Vec<Placed>,
 }
 
 /// What may start runs by itself.
@@ -96,30 +100,81 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
         let window = render::windows(&[], "bootstrap", names);
         let project = render::app_project(places, environment, &window);
-        failpoint::write();
+        failpoint::write(&format!("AppProject {environment}"));
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    account(wanted, &mut done).await?;
-    match &wanted.events {
-        Some(events) => triggers(wanted, events, &mut done).await,
-        None => Ok(Vec::new()),
+    // After the windows, which hold what it brings.
+    let mut notes = Vec::new();
+    for placed in &wanted.root {
+        notes.extend(plant(cluster, placed, &mut done).await?);
     }
+    account(wanted, &mut done).await?;
+    if let Some(events) = &wanted.events {
+        notes.extend(triggers(wanted, events, &mut done).await?);
+    }
+    for receipt in render::receipts(places, &wanted.environments) {
+        apply(cluster, &receipt, &mut done).await?;
+    }
+    Ok(notes)
+}
+
+/// What an object is called, for people and for tests.
+fn title(placed: &Placed) -> (String, &str) {
+    let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let name = text("/metadata/name");
+    (format!("{} {name}", text("/kind")), name)
 }
 
 async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
-    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let (title, name) = title(placed);
     let path = path::object(&placed.collection, name);
     // Who may not look may still be allowed to write.
     let live = cluster.get(&path).await.ok().flatten();
     if !live.is_some_and(|live| says(&live, &placed.object)) {
-        failpoint::write();
+        failpoint::write(&title);
         cluster.apply(&path, &placed.object).await?;
     }
-    done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
+    done(&title);
     Ok(())
+}
+
+/// An object of the root: made where it is not there, and made what Git says where it is ours. One that somebody else applied
+/// is his (INV-11); where it says something else, that is told.
+async fn plant(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
+    let (title, name) = title(placed);
+    let path = path::object(&placed.collection, name);
+    let live = cluster.get(&path).await?;
+    if let Some(live) = &live {
+        if says(live, &placed.object) {
+            return Ok(None);
+        }
+        if !is_ours(live) {
+            let note = format!(
+                "{title} is there, says something else than {ROOT_APP_FILE}, and was not made by Forge: `kubectl apply --server-side -f {ROOT_APP_FILE}` is for whoever made it"
+            );
+            return Ok(Some(note));
+        }
+    }
+    let mut object = placed.object.clone();
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        if let Value::Object(labels) = labels {
+            labels.insert(MANAGED_BY.to_owned(), json!("forge"));
+        }
+    }
+    failpoint::write(&title);
+    cluster.apply(&path, &object).await?;
+    done(&format!("{title}, from {ROOT_APP_FILE}"));
+    Ok(None)
+}
+
+/// It carries our label.
+fn is_ours(object: &Value) -> bool {
+    let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
+    label.and_then(Value::as_str) == Some("forge")
 }
 
 /// What starts runs by itself, where Argo Events is there; gives what a person has to do about it.
@@ -174,8 +229,8 @@ async fn withdraw(
 ) -> Result<(), Failure> {
     let path = path::object(&path::argo(&places.workflows, plural), name);
     let Some(found) = cluster.get(&path).await? else { return Ok(()) };
-    let label = found.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
-    if label.and_then(Value::as_str) == Some("forge") {
+    if is_ours(&found) {
+        failpoint::write(&format!("{plural}/{name} goes"));
         cluster.delete(&path).await?;
         done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));
     }
@@ -197,6 +252,7 @@ async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMu
         "metadata": {"name": WEBHOOK_SECRET, "namespace": places.workflows, "labels": {MANAGED_BY: "forge"}},
         "data": {WEBHOOK_SECRET_KEY: data},
     });
+    failpoint::write(&format!("Secret {WEBHOOK_SECRET}"));
     match cluster.create(&collection, &object).await {
         Err(error) if !error.is_conflict() => return Err(error.into()),
         _ => {}
@@ -254,7 +310,6 @@ async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
         None => stored.as_ref().filter(|_| wanted.token.is_none()).and_then(|stored| stored.retire_after),
     };
     let content = Content { server, token: &taken.token, certificates: certificates.as_deref(), retire_after };
-    failpoint::write();
     match account::store(cluster, &places.workflows, secret.as_ref(), &content).await {
         Ok(false) => {}
         Ok(true) => {

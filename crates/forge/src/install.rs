@@ -188,7 +188,7 @@ async fn namespaces(phase: &Phase<'_>, say: &mut dyn FnMut(&str)) -> Result<(), 
         }
         let metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        failpoint::write();
+        failpoint::write(&format!("Namespace {name}"));
         match phase.cluster.create(collection, &namespace).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => say(&format!("Namespace {name}")),
@@ -366,6 +366,11 @@ impl Work<'_> {
         line(&self.part.wanted, step, what)
     }
 
+    /// Helm is about to write.
+    fn point(&self, command: &str) {
+        failpoint::write(&format!("helm {command} {}", self.part.wanted.chart.name));
+    }
+
     async fn step(&self) -> Result<Step, Halt> {
         Ok(found(self.phase.cluster, &self.part.wanted).await?.step(&self.part.wanted)?)
     }
@@ -403,13 +408,13 @@ impl Work<'_> {
                 Step::RollBack { from, status, to } => {
                     let what = format!("revision {from} is {status}: back to revision {to}, which came up");
                     say(&self.line("repair", &what));
-                    failpoint::write();
+                    self.point("rollback");
                     self.helm.rollback(self.release(), *to, self.phase.timeout, interrupts).await
                 }
                 Step::Uninstall { revision, status } => {
                     let what = format!("revision {revision} is {status}, and none ever came up: it is removed first");
                     say(&self.line("repair", &what));
-                    failpoint::write();
+                    self.point("uninstall");
                     self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
                 }
                 _ => return Ok(step),
@@ -437,7 +442,7 @@ impl Work<'_> {
         let wanted = &self.part.wanted;
         let labels =
             format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.chart.version);
-        failpoint::write();
+        self.point("upgrade");
         match self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts).await {
             Ok(()) => {
                 say(&self.line("apply", what));
@@ -458,7 +463,7 @@ impl Work<'_> {
             say(&self.line("test", "the chart has no tests"));
             return Ok(());
         }
-        failpoint::write();
+        self.point("test");
         match self.helm.test(self.release(), self.phase.timeout, interrupts).await {
             Ok(()) => {
                 say(&self.line("test", "the chart's own tests pass"));
@@ -505,7 +510,7 @@ impl Work<'_> {
         };
         let object = Receipt::new(wanted, revision, parts).object(wanted.component, &wanted.namespace);
         if !found.stored.as_ref().is_some_and(|stored| says(stored, &object)) {
-            failpoint::write();
+            failpoint::write(&format!("ConfigMap {}", install::receipt_name(wanted.component)));
             self.phase.cluster.apply(&receipt_path(wanted), &object).await?;
         }
         let chart = &wanted.chart;
@@ -517,11 +522,11 @@ impl Work<'_> {
     async fn undone(&self, before: &Step, why: &str, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Halt {
         let undone = match before {
             Step::Upgrade { from, .. } => {
-                failpoint::write();
+                self.point("rollback");
                 self.helm.rollback(self.release(), *from, self.phase.timeout, interrupts).await
             }
             Step::Install => {
-                failpoint::write();
+                self.point("uninstall");
                 self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
             }
             // Nothing was applied, so nothing is taken back.

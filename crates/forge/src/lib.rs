@@ -23,6 +23,7 @@ mod preflight;
 mod prove;
 mod recorder;
 mod records;
+mod root;
 mod run;
 mod run_report;
 mod runtime;

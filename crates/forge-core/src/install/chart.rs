@@ -5,6 +5,9 @@ use crate::preflight::Component;
 /// Where the charts are published, unless somebody names another place.
 pub const REPOSITORY: &str = "https://argoproj.github.io/argo-helm";
 
+/// The folder of a repository that may hold the charts themselves: where there is one, nothing is fetched from elsewhere.
+pub const CHARTS_FOLDER: &str = "argo/charts";
+
 /// A chart at its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chart {

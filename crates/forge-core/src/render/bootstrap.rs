@@ -9,6 +9,7 @@ use super::workflow::{
     ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, templates,
 };
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
+use crate::digest::Digest;
 use crate::name::EnvironmentName;
 use crate::rights::{self, Scope};
 
@@ -60,6 +61,25 @@ pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Place
     objects.push(placed(core("configmaps"), plugin(places)));
     objects.extend(policy(places));
     objects
+}
+
+/// What says that environments were prepared to the end: it is written last of all. By the digest of what a run relies on,
+/// so that another image, or another version of Forge, is prepared for again.
+pub fn receipts(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let receipt = |environment: &EnvironmentName| {
+        let objects = bootstrap(places, std::slice::from_ref(environment));
+        let objects: Vec<&Value> = objects.iter().map(|placed| &placed.object).collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": format!("forge-bootstrap-{environment}"), "namespace": places.workflows,
+                "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+            },
+            "data": {"digest": Digest::of_json(&objects)},
+        });
+        placed(format!("/api/v1/namespaces/{}/configmaps", places.workflows), object)
+    };
+    environments.iter().map(receipt).collect()
 }
 
 /// A name and our label.
@@ -248,6 +268,19 @@ mod tests {
             assert!(all.contains(&both) && all.contains(&format!("has(oldObject.metadata.{field})")), "{field}");
         }
         assert!(all.contains("has(object.status) ? object.status : {}"));
+    }
+
+    #[test]
+    fn a_receipt_is_of_one_environment_and_of_everything_that_a_run_relies_on() {
+        let environments: [EnvironmentName; 2] = ["dev".parse().unwrap(), "production".parse().unwrap()];
+        let (dev, all) =
+            (receipts(&Places::default(), &environments[..1]), receipts(&Places::default(), &environments));
+        // Whoever is prepared beside it does not change it.
+        assert_eq!(dev[0].object, all[0].object);
+        assert_eq!(all[1].object["metadata"]["name"], "forge-bootstrap-production");
+        assert_ne!(all[0].object["data"], all[1].object["data"]);
+        let other = Places { image: "another".to_owned(), ..Places::default() };
+        assert_ne!(receipts(&other, &environments)[0].object, all[0].object);
     }
 
     #[test]

@@ -132,6 +132,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 installation: installation.clone(),
                 graph,
                 environments: all,
+                root: root.is_some(),
                 crossplane: root.unwrap_or(false),
                 health: checks,
                 values,

@@ -7,9 +7,9 @@ use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::ArgoEvents;
+use forge_core::format::{ArgoEvents, Environment};
 use forge_core::health::HealthChecks;
-use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
+use forge_core::install::{Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
@@ -22,8 +22,10 @@ use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
+use crate::load;
 use crate::output::{Output, Paint};
 use crate::preflight;
+use crate::root;
 use crate::run::prepare;
 use crate::runtime::block_on;
 
@@ -35,8 +37,9 @@ use crate::runtime::block_on;
 ///
 /// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, the token of the Argo CD
-/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. A second time changes nothing, except that a token of which less than a third of its life is left is
-/// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
+/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs; where Forge installs
+/// Argo CD, also the root of the repository, app.yaml. A second time changes nothing, except that a token of which less than
+/// a third of its life is left is replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
 /// is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -60,9 +63,10 @@ pub(crate) struct Arguments {
     /// How long a token is good for that is made
     #[arg(long, value_name = "DURATION", default_value_t = token::LIFETIME)]
     token_lifetime: Duration,
-    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository
-    #[arg(long, value_name = "PLACE", default_value = REPOSITORY, env = "FORGE_CHARTS")]
-    charts: String,
+    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository; argo/charts of this repository where it
+    /// is there, else that of argo-helm, if absent
+    #[arg(long, value_name = "PLACE", env = "FORGE_CHARTS")]
+    charts: Option<String>,
     /// The helm program, 3.14 or newer; that of PATH if absent
     #[arg(long, value_name = "PROGRAM", env = "FORGE_HELM")]
     helm: Option<PathBuf>,
@@ -86,26 +90,20 @@ fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let folder = load::root(global.repo.as_deref())?;
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
-    let mut held = Vec::new();
-    let mut selected = Vec::new();
-    for files in &repository.environments {
-        let name = &files.environment.name.value;
-        if !arguments.environment.is_empty() && !arguments.environment.iter().any(|wanted| wanted == name.as_str()) {
-            continue;
-        }
-        let graph = selection::graph(repository, Some(files))?;
-        let (scope, nodes) = graph.scope(&forge_core::graph::Scope::Platform, Some(&files.environment.name))?;
-        let plan = forge_core::plan::plan(repository, files, &graph, &scope, &nodes);
-        let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
-        held.push((name.clone(), names.collect()));
-        selected.push(&files.environment);
-    }
     for wanted in &arguments.environment {
         selection::environment(repository, wanted)?;
     }
-    let environments: Vec<EnvironmentName> = held.iter().map(|(name, _)| name.clone()).collect();
+    let asked = |name: &EnvironmentName| {
+        arguments.environment.is_empty() || arguments.environment.iter().any(|wanted| wanted == name.as_str())
+    };
+    let all = repository.environments.iter().map(|files| &files.environment);
+    let selected: Vec<&Environment> = all.filter(|environment| asked(&environment.name.value)).collect();
+    let environments: Vec<EnvironmentName> =
+        selected.iter().map(|environment| environment.name.value.clone()).collect();
+    let held = root::held(repository, &environments)?;
     let places = Places {
         workflows: arguments.cluster.workflows_namespace.clone(),
         argocd: repository.installation.argo.namespace.to_string(),
@@ -116,6 +114,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
+    let purpose = Purpose { root: root::is_applied(repository), ..purpose };
     if arguments.print {
         output.data(&printed(&usable, &purpose, &places, events.as_ref())?)?;
         if events.as_ref().is_some_and(Events::pushes) {
@@ -131,7 +130,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
             .hint(format!("leave it out for {TIMEOUT}")));
     }
-    let charts = Charts::parse(&arguments.charts)?;
+    let charts = Charts::chosen(arguments.charts.as_deref(), &folder)?;
     if arguments.check {
         let health = usable.health_checks()?;
         let installing = install::installing(&purpose, &health, usable.values()?, &charts)?;
@@ -142,6 +141,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     } else {
         Vec::new()
     };
+    let root = root::objects(&folder, repository)?;
     let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
     let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
@@ -166,7 +166,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let server = arguments.argocd_server.clone();
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events };
+        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
             () = interrupts.heard() => None,
@@ -234,7 +234,8 @@ async fn checked(
     {
         places = prepared;
     }
-    let objects = render::bootstrap(&places, &purpose.environments);
+    let mut objects = render::bootstrap(&places, &purpose.environments);
+    objects.extend(render::receipts(&places, &purpose.environments));
     let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
     let checked = install::check(&cluster, &compared).await?;
     output.data(checked.text())?;

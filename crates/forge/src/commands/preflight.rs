@@ -15,6 +15,7 @@ use crate::cluster::{Cluster, ClusterArguments};
 use crate::load;
 use crate::output::Output;
 use crate::preflight::{LONGEST, TIMEOUT, Wanted, preflight, purpose};
+use crate::root;
 use crate::runtime::block_on;
 
 /// Check whether a cluster is ready, before anything is written to it
@@ -94,7 +95,8 @@ fn wanted(global: &Global, arguments: &Arguments) -> Result<Purpose, Failure> {
     let installation = repository.as_ref().map(|repository| &repository.installation);
     let workflows = &arguments.cluster.workflows_namespace;
     let purpose = purpose(installation, workflows, &arguments.image, environments);
-    Ok(Purpose { storage: arguments.storage, ..purpose })
+    let root = repository.as_ref().is_some_and(root::is_applied);
+    Ok(Purpose { storage: arguments.storage, root, ..purpose })
 }
 
 /// The repository; a cluster can be looked at before there is one.

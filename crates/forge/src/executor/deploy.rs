@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::interrupt::Interrupts;
 use crate::preflight;
 use crate::records;
+use crate::root;
 use crate::run::lease::{self, Conducted};
 use crate::run::prepare::{self, Made};
 use crate::run::{self, Place, follow};
@@ -58,21 +59,20 @@ pub(super) async fn deploy(
     let places = places.clone();
     let environments = vec![inputs.environment.clone()];
     let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
+    let purpose = Purpose { root: root::is_applied(desired.repository()), ..purpose };
     let parts = phase_one::installing(inputs, &desired, &purpose)?;
     let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
     match looked {
         Prepared::Yes(_) if inputs.dry_run => {}
         Prepared::Yes(_) => {
             let work = async {
-                match phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await {
-                    // The account of a run may not look, and has nothing to install.
-                    Err(Stopped::Failed(failure)) if failure.code == Code::Forbidden => {
-                        let message = format!("what is installed of Argo is left as it is: {}", failure.message);
-                        session.log(Level::Info, BOOTSTRAP, "", &message);
-                        Ok(())
-                    }
-                    other => other,
+                // The account of a run may not look, and has nothing to install.
+                if !phase_one::may_look(&cluster, &parts).await? {
+                    let message = "what is installed of Argo is left as it is: the account may not look at it";
+                    session.log(Level::Info, BOOTSTRAP, "", message);
+                    return Ok(());
                 }
+                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
@@ -87,11 +87,11 @@ pub(super) async fn deploy(
                 return Ok((report, Exit::Done));
             }
             let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
-            let (to, held) = (places.clone(), desired.held.clone());
+            let to = places.clone();
             let work = async {
                 // Helm is not dropped half way: it listens itself.
                 phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
-                unless_stopped(interrupts, prepared(&cluster, to, &desired, &inputs.environment, held, done)).await
+                unless_stopped(interrupts, prepared(&cluster, to, &desired, &inputs.environment, done)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
         }

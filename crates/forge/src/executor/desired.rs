@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::executor::Inputs;
 use forge_core::failure::Failure;
-use forge_core::graph::{Graph, NodeIx, Scope};
+use forge_core::graph::{Graph, NodeIx};
+use forge_core::name::EnvironmentName;
 use forge_core::plan::{Plan, plan};
 use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
 use forge_core::yaml::{self, Dialect, Limits};
@@ -23,7 +24,11 @@ use crate::commands::selection::{self, Usable};
 use crate::git_checkout::checkout;
 use crate::git_reader::GitCredentials;
 use crate::load;
+use crate::root;
 use crate::write_files::read_own;
+
+/// The files of the repository, below the folder that they are fetched into.
+const TREE: &str = "tree";
 
 /// What is to be deployed.
 pub(super) struct Desired {
@@ -32,8 +37,10 @@ pub(super) struct Desired {
     pub(super) nodes: Vec<NodeIx>,
     pub(super) plan: Plan,
     pub(super) commit: CommitId,
-    /// Applications that a first window holds.
-    pub(super) held: BTreeSet<String>,
+    /// Applications that first windows hold.
+    pub(super) held: Vec<(EnvironmentName, BTreeSet<String>)>,
+    /// Where it was written to; gone when this is.
+    folder: TempDir,
 }
 
 impl Desired {
@@ -43,6 +50,11 @@ impl Desired {
 
     pub(super) fn repository(&self) -> &Repository {
         &self.usable.repository
+    }
+
+    /// The files of the repository.
+    pub(super) fn tree(&self) -> PathBuf {
+        self.folder.path().join(TREE)
     }
 }
 
@@ -57,12 +69,12 @@ pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, 
             .hint("TMPDIR names the folder that is used; in a pod, mount an emptyDir at /tmp")
     })?;
     let (folder, commit) = fetched(inputs, options, folder).await?;
-    let tree = folder.path().join("tree");
+    let tree = folder.path().join(TREE);
     let replaced = match &dag {
         Some((path, text)) => Some((replace(&tree, inputs, path, text)?, path.as_str())),
         None => None,
     };
-    judged(inputs, &tree, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+    judged(inputs, folder, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
 }
 
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
@@ -71,7 +83,7 @@ async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<
     let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        let (clone, tree) = (folder.path().join("clone"), folder.path().join("tree"));
+        let (clone, tree) = (folder.path().join("clone"), folder.path().join(TREE));
         let found = checkout(&url, &revision, &credentials, &clone, &tree);
         // The history is not needed any more, and a pod has little room.
         let _ = fs::remove_dir_all(&clone);
@@ -124,7 +136,8 @@ fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
 }
 
 /// Checks the repository and makes the plan.
-fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Failure> {
+fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
+    let tree = &folder.path().join(TREE);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
         let message = format!("no {INSTALLATION_FILE} in `{repository}` at {revision}");
@@ -145,17 +158,12 @@ fn judged(inputs: &Inputs, tree: &Path, commit: CommitId) -> Result<Desired, Fai
     let files = inputs.limited(files);
     let graph = selection::graph(repository, Some(&files))?;
     let name = &files.environment.name.value;
-    let planned = |scope: &Scope| -> Result<(Vec<NodeIx>, Plan), Failure> {
-        let (scope, nodes) = graph.scope(scope, Some(name))?;
-        let plan = plan(repository, &files, &graph, &scope, &nodes);
-        Ok((nodes, plan))
-    };
-    let (nodes, plan) = planned(&inputs.scope)?;
+    let (scope, nodes) = graph.scope(&inputs.scope, Some(name))?;
+    let plan = plan(repository, &files, &graph, &scope, &nodes);
     usable.require_pointers(&files, &graph, &nodes)?;
     // A first window holds everything, whatever this run is about.
-    let whole = planned(&Scope::Platform)?.1;
-    let held = whole.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect();
-    Ok(Desired { graph, nodes, plan, commit, held, usable })
+    let held = root::held(repository, std::slice::from_ref(name))?;
+    Ok(Desired { graph, nodes, plan, commit, held, usable, folder })
 }
 
 /// The domain that the environment's own `env.yaml` has, where it has one.

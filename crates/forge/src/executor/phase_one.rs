@@ -7,10 +7,11 @@ use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
-use forge_core::install::REPOSITORY;
+use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{AGENT_TICK, Places};
+use forge_core::render::{self, AGENT_TICK, Places};
+use forge_core::rights::{Answer, Ask};
 use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,6 +23,7 @@ use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
+use crate::root;
 use crate::run::prepare;
 
 /// Where a cluster stands.
@@ -48,8 +50,14 @@ pub(super) async fn looked(
     let noted = prepare::prepared(cluster, workflows, argocd).await?;
     let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
     let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
-    let complete =
-        same && seen(cluster, &project).await?.is_some() && (mounted || has_token(cluster, workflows).await?);
+    let complete = match &noted {
+        Some(places) if same => {
+            has_receipt(cluster, places, &inputs.environment).await?
+                && seen(cluster, &project).await?.is_some()
+                && (mounted || has_token(cluster, workflows).await?)
+        }
+        _ => false,
+    };
     match (noted, complete) {
         (Some(places), true) => Ok(Prepared::Yes(places)),
         (noted, _) => {
@@ -74,6 +82,42 @@ async fn seen(cluster: &Cluster, object: &str) -> Result<Option<Value>, Failure>
     }
 }
 
+/// Phase 1 came to its end for this environment, with what it is made of now.
+async fn has_receipt(cluster: &Cluster, places: &Places, environment: &EnvironmentName) -> Result<bool, Failure> {
+    for receipt in render::receipts(places, std::slice::from_ref(environment)) {
+        let name = receipt.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let found = seen(cluster, &path::object(&receipt.collection, name)).await?;
+        if !found.is_some_and(|found| says(&found, &receipt.object)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the account may look at what Helm keeps of these: asked, and not tried, because a refusal is nothing to cause on
+/// every deployment.
+///
+/// # Errors
+/// When it is not answered.
+pub(super) async fn may_look(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Stopped> {
+    let reviews = path::global("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    let places: BTreeSet<&str> = installing.iter().map(|part| part.wanted.namespace.as_str()).collect();
+    for namespace in places {
+        let ask = Ask::Resource {
+            namespace: namespace.to_owned(),
+            group: "",
+            resource: "secrets",
+            verb: "list",
+            name: String::new(),
+        };
+        let review = cluster.create(&reviews, &ask.review()).await.map_err(Failure::from)?;
+        if Answer::read(&review) != Answer::Allowed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
 async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
     let secret = seen(cluster, &account::secret_path(workflows)).await?;
@@ -89,7 +133,7 @@ pub(super) fn installing(inputs: &Inputs, desired: &Desired, purpose: &Purpose) 
     if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
         return Ok(Vec::new());
     }
-    let charts = Charts::parse(inputs.charts.as_deref().unwrap_or(REPOSITORY))?;
+    let charts = Charts::chosen(inputs.charts.as_deref(), &desired.tree())?;
     let usable = desired.usable();
     install::installing(purpose, &usable.health_checks()?, usable.values()?, &charts)
 }
@@ -127,19 +171,19 @@ pub(super) async fn prepared(
     places: Places,
     desired: &Desired,
     environment: &EnvironmentName,
-    held: BTreeSet<String>,
     mut done: impl FnMut(&str),
 ) -> Result<(), Failure> {
     let environments = vec![environment.clone()];
-    let held = vec![(environment.clone(), held)];
+    let held = desired.held.clone();
     let lifetime = token::LIFETIME;
     let repository = desired.repository();
+    let root = root::objects(&desired.tree(), repository)?;
     let installation = &repository.installation;
     let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
     let selected = files.map(|files| &files.environment).into_iter().collect();
     let events = Events { repository: &installation.repository, environments: selected };
     let events = (installation.argo.events != ArgoEvents::None).then_some(events);
-    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events };
+    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::failure::Failure;
-use forge_core::install::Chart;
+use forge_core::install::{CHARTS_FOLDER, Chart, REPOSITORY};
 use forge_core::name::clip;
 use forge_core::url::without_credentials;
 use forge_core::yaml::{Dialect, Limits, read};
@@ -56,6 +56,19 @@ impl Charts {
             "https" | "http" => Ok(Self::Repository(url)),
             _ => Err(bad(format!("--charts `{}` is neither a folder nor oci:// nor https://", clip(text)))
                 .hint("a folder holds `argo-cd/` or `argo-cd-<version>.tgz`, and the same for the others")),
+        }
+    }
+
+    /// The place that was named; else the repository's own folder of charts, where it has one; else where they are published.
+    ///
+    /// # Errors
+    /// When what was named cannot be a place.
+    pub(crate) fn chosen(named: Option<&str>, repository: &Path) -> Result<Self, Failure> {
+        let own = repository.join(CHARTS_FOLDER);
+        match named {
+            Some(named) => Self::parse(named),
+            None if own.is_dir() => Ok(Self::Folder(own)),
+            None => Self::parse(REPOSITORY),
         }
     }
 
@@ -175,6 +188,17 @@ mod tests {
             assert_eq!(failure.code, Code::BadArgument);
             assert!(!failure.message.contains("pass") && !failure.message.contains("token"), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn a_repository_that_brings_its_charts_needs_no_other_place_unless_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let chosen = |named: Option<&str>| Charts::chosen(named, folder.path()).unwrap();
+        assert_eq!(chosen(None), Charts::Repository(REPOSITORY.to_owned()));
+        let own = folder.path().join(CHARTS_FOLDER);
+        fs::create_dir_all(&own).unwrap();
+        assert_eq!(chosen(None), Charts::Folder(own));
+        assert_eq!(chosen(Some("oci://r.example.com/x")), Charts::Registry("oci://r.example.com/x".to_owned()));
     }
 
     #[test]
