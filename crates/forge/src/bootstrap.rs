@@ -121,11 +121,18 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     Ok(notes)
 }
 
-/// What an object is called, for people and for tests.
+/// What an object is called, and its name alone.
 fn title(placed: &Placed) -> (String, &str) {
     let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let name = text("/metadata/name");
     (format!("{} {name}", text("/kind")), name)
+}
+
+/// What tests call the write of an object: two of one name are in different namespaces.
+fn point(title: &str, placed: &Placed) {
+    let namespace = placed.object.pointer("/metadata/namespace").and_then(Value::as_str);
+    let place = namespace.map_or_else(String::new, |namespace| format!(" in {namespace}"));
+    failpoint::write(&format!("{title}{place}"));
 }
 
 async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
@@ -134,7 +141,7 @@ async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
     // Who may not look may still be allowed to write.
     let live = cluster.get(&path).await.ok().flatten();
     if !live.is_some_and(|live| says(&live, &placed.object)) {
-        failpoint::write(&title);
+        point(&title, placed);
         cluster.apply(&path, &placed.object).await?;
     }
     done(&title);
@@ -165,7 +172,7 @@ async fn plant(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
             labels.insert(MANAGED_BY.to_owned(), json!("forge"));
         }
     }
-    failpoint::write(&title);
+    point(&title, placed);
     cluster.apply(&path, &object).await?;
     done(&format!("{title}, from {ROOT_APP_FILE}"));
     Ok(None)
