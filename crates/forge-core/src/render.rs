@@ -25,7 +25,7 @@ pub use installer::installer;
 pub use junit::junit;
 pub use markup::escape;
 pub use mermaid::mermaid;
-pub use root::{RootError, root};
+pub use root::{RootError, is_planted, root};
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,

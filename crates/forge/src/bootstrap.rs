@@ -155,7 +155,7 @@ async fn plant(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
     let path = path::object(&placed.collection, name);
     let live = cluster.get(&path).await?;
     if let Some(live) = &live {
-        if says(live, &placed.object) {
+        if render::is_planted(live, &placed.object) {
             return Ok(None);
         }
         if !is_ours(live) {

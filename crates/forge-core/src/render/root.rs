@@ -80,6 +80,31 @@ fn one(number: usize, mut object: Value, argocd: &str) -> Result<Placed, RootErr
     Ok(placed(format!("/apis/{API_VERSION}/namespaces/{argocd}/{plural}"), object))
 }
 
+/// Whether an object of the root is as Git says. Argo CD writes its own objects back without what is empty or false, so either
+/// is as good as absent.
+pub fn is_planted(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| match live.get(key) {
+            Some(live) => is_planted(live, wanted),
+            None => is_nothing(wanted),
+        }),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| is_planted(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +140,18 @@ mod tests {
         );
         assert_eq!(objects[1].collection, "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets");
         assert_eq!(objects[1].object["metadata"]["namespace"], "argocd");
+    }
+
+    #[test]
+    fn what_argo_cd_left_out_of_its_own_object_is_no_difference_and_everything_else_is() {
+        let wanted = json!({"spec": {"automated": {"prune": false, "selfHeal": true}, "helm": {"valuesObject": {}}}});
+        let with = |automated: Value| json!({"spec": {"automated": automated, "more": 1}, "status": {}});
+        assert!(is_planted(&with(json!({"selfHeal": true})), &wanted));
+        assert!(is_planted(&with(json!({"selfHeal": true, "prune": false})), &wanted));
+        for other in [json!({"selfHeal": true, "prune": true}), json!({"prune": false}), json!(null)] {
+            assert!(!is_planted(&with(other.clone()), &wanted), "{other}");
+        }
+        assert!(!is_planted(&json!({"a": [1, 2]}), &json!({"a": [1]})));
     }
 
     #[test]
