@@ -154,6 +154,11 @@ codes! {
     SandboxMissing          "FORGE-K013" User     "the sandbox is not installed";
     SuppressionInvalid      "FORGE-L001" User     "suppression without a known code and a reason";
     SuppressionUnused       "FORGE-L002" User     "suppression that suppresses nothing";
+    RootUnusable            "FORGE-M001" User     "a root file that cannot be applied";
+    RootForeign             "FORGE-M002" User     "a root object that is somebody else's";
+    OwnUnusable             "FORGE-M003" User     "an Application that cannot take Argo CD over";
+    AdoptionRefused         "FORGE-M004" User     "an Argo CD that its own Application would change";
+    AdoptionUnfinished      "FORGE-M005" Timeout  "an Argo CD that did not come to manage itself";
     BadRelease              "FORGE-P001" User     "release that is not a full commit";
     BadDigest               "FORGE-P002" User     "release without a usable digest";
     IllegalFile             "FORGE-R001" User     "file that may not be in a project folder";

@@ -114,6 +114,7 @@ const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", Log
 const POLICIES: [(&str, PvPolicy); 3] =
     [("retain", PvPolicy::Retain), ("delete", PvPolicy::Delete), ("snapshot", PvPolicy::Snapshot)];
 const RUNNERS: [(&str, Runner); 2] = [("plugin", Runner::Plugin), ("pod", Runner::Pod)];
+const ADDITIONS: [(&str, bool); 1] = [("self-managed-argocd", true)];
 const BOOLEANS: [(&str, bool); 2] = [("true", true), ("false", false)];
 
 /// A text that is never shown.
@@ -215,6 +216,8 @@ pub struct Inputs {
     pub image: Option<String>,
     /// Where the charts of Argo are; nothing for the usual place.
     pub charts: Option<String>,
+    /// Argo CD is handed over to its own Application.
+    pub self_managed_argocd: bool,
     /// How nodes are run.
     pub runner: Runner,
     /// Where figures are pushed to.
@@ -364,6 +367,7 @@ impl<'g> Resolver<'g> {
         let retries = self.retries();
         let image = self.take(Input::Image, image);
         let charts = self.parsed::<String>(Input::Charts);
+        let with = self.take(Input::With, |text| word(text, &ADDITIONS));
         let runner = self.take(Input::Runner, |text| word(text, &RUNNERS));
         let metrics_push_url = self.parsed(Input::MetricsPushUrl);
         let otlp_endpoint = self.parsed(Input::OtlpEndpoint);
@@ -390,6 +394,7 @@ impl<'g> Resolver<'g> {
             retries,
             image: image.map(|image| image.value),
             charts: charts.map(|charts| charts.value),
+            self_managed_argocd: with.is_some_and(|with| with.value),
             runner: runner.map_or(Runner::Plugin, |runner| runner.value),
             metrics_push_url: metrics_push_url.map(|url| url.value),
             otlp_endpoint: otlp_endpoint.map(|url| url.value),

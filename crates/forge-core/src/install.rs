@@ -1,12 +1,13 @@
 //! Phase 1, Helm installs (SPEC.md section 4): which charts of Argo are installed, with which values, what is to be done
-//! about a Helm release that is there, when an installation is proven, and what an Argo that is somebody else's must be
-//! told.
+//! about a Helm release that is there, when an installation is proven, when Argo CD may take its own release over, and what
+//! an Argo that is somebody else's must be told.
 //!
 //! Pure: what was read of a cluster in, one step out. The truth about a release is Helm's own Secret of it, which carries
 //! our labels from its first write on, so that whoever is killed between any two writes leaves something that the next one
 //! can read. What Forge did not make is never touched (INV-11).
 
 mod chart;
+mod own;
 mod proof;
 mod receipt;
 mod release;
@@ -14,7 +15,8 @@ mod settings;
 mod values;
 
 pub use chart::{CHARTS_FOLDER, Chart, REPOSITORY, chart};
-pub use proof::{Fault, Part, fault, has_tests, parts, says};
+pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
+pub use proof::{Fault, Part, fault, has_tests, parts, same_objects, says};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};
 pub use settings::{Difference, Observed, Weight, differences, fragments};

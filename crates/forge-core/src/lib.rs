@@ -26,6 +26,7 @@ pub mod preflight;
 pub mod render;
 pub mod repository;
 pub mod rights;
+pub mod root;
 pub mod run;
 pub mod scaffold;
 pub mod simulate;

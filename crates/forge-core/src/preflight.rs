@@ -59,7 +59,7 @@ pub struct Purpose {
     pub storage: bool,
     /// Events start runs.
     pub triggers: bool,
-    /// The root of the repository is applied.
+    /// There is a root file to apply, and Argo CD is ours.
     pub root: bool,
 }
 

@@ -9,7 +9,6 @@ mod installer;
 mod junit;
 mod markup;
 mod mermaid;
-mod root;
 mod svg;
 mod workflow;
 
@@ -25,7 +24,6 @@ pub use installer::installer;
 pub use junit::junit;
 pub use markup::escape;
 pub use mermaid::mermaid;
-pub use root::{RootError, is_planted, root};
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,
@@ -35,6 +33,12 @@ pub use workflow::{
 
 /// The label that marks what Forge made (INV-11).
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// True for an object that Forge made, or that was handed over by this label (INV-11).
+pub fn is_ours(object: &serde_json::Value) -> bool {
+    let labels = object.pointer("/metadata/labels");
+    labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(serde_json::Value::as_str) == Some("forge")
+}
+
 /// The label that names the environment.
 pub const ENVIRONMENT_LABEL: &str = "forge.projectcatalyst.io/environment";
 /// The label that names the run.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 pub use layout::{Layout, Role, is_health_check, is_manifest};
 
-use crate::format::{DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
+use crate::format::{ArgoInstall, DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject};
 use crate::graph::{Build, Graph, Implicit};
 use crate::health::{CheckName, HealthChecks, Script};
 use crate::name::{EnvironmentName, ProjectId};
@@ -24,14 +24,26 @@ pub struct Repository {
     pub graph: DependencyGraph,
     /// What each environment holds, in promotion order.
     pub environments: Vec<EnvironmentFiles>,
-    /// There is a root `app.yaml`.
-    pub root: bool,
-    /// The root `app.yaml` has an Application `crossplane`.
+    /// The root `app.yaml`.
+    pub root: RootFile,
+    /// It has an Application `crossplane`.
     pub crossplane: bool,
     /// Its own health checks for Argo CD.
     pub health: HealthFiles,
     /// Its own values of the charts that Forge installs.
     pub values: ValueFiles,
+}
+
+/// The root `app.yaml` of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RootFile {
+    /// There is none: the repository has a layout of its own.
+    #[default]
+    Absent,
+    /// It is there and cannot be read.
+    Unusable,
+    /// What it holds.
+    Objects(Vec<serde_json::Value>),
 }
 
 /// The values of charts that a repository has of its own.
@@ -80,6 +92,12 @@ impl Repository {
     /// An environment by name.
     pub fn environment(&self, name: &str) -> Option<&EnvironmentFiles> {
         self.environments.iter().find(|files| files.environment.name.as_str() == name)
+    }
+
+    /// True if bootstrap applies its root file: there is one, and Argo CD is Forge's own. In an Argo CD of somebody else he
+    /// applies it himself.
+    pub fn applies_root(&self) -> bool {
+        self.root != RootFile::Absent && self.installation.argo.cd == ArgoInstall::Install
     }
 
     /// Forge's health checks for Argo CD and its own. Where one of its own cannot be used there are none: the check that it

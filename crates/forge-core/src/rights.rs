@@ -174,14 +174,21 @@ static TRIGGERS: [Rule; 1] = [rule(
     "what starts runs by event",
 )];
 
-/// Whoever applies the root of a repository.
-static ROOT: [Rule; 1] = [rule(
-    Scope::ArgoCd,
-    "argoproj.io",
-    &["appprojects", "applications", "applicationsets"],
-    &["get", "create", "patch"],
-    "the root of the repository",
-)];
+/// Whoever installs Argo CD: once it manages itself, Helm is not run for it any more.
+static OWN: Rule = rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["get"], "whether Argo CD manages itself");
+
+/// Whoever applies the root file.
+static ROOT: [Rule; 2] = [
+    rule(
+        Scope::ArgoCd,
+        "argoproj.io",
+        &["applications", "applicationsets", "appprojects"],
+        &["get", "create", "patch"],
+        "the root file",
+    ),
+    // What was only compared is taken back.
+    rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["delete"], "the handover of Argo CD to itself"),
+];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
 static HELM: [Rule; 6] = [
@@ -430,12 +437,15 @@ pub fn needs(purpose: &Purpose) -> Vec<Need> {
         });
     }
     let mut accounts = vec![EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT];
-    if purpose.triggers {
-        needs.extend(TRIGGERS.iter().map(|rule| need(rule, purpose)));
-        accounts.push(EVENTS_ACCOUNT);
+    if purpose.intent(Component::Cd) == Intent::Install {
+        needs.push(need(&OWN, purpose));
     }
     if purpose.root {
         needs.extend(ROOT.iter().map(|rule| need(rule, purpose)));
+    }
+    if purpose.triggers {
+        needs.extend(TRIGGERS.iter().map(|rule| need(rule, purpose)));
+        accounts.push(EVENTS_ACCOUNT);
     }
     for account in accounts {
         needs.extend(granted(account).iter().map(|rule| Need {
@@ -566,6 +576,16 @@ mod tests {
         let rules: Vec<&Value> =
             objects.iter().filter(|p| p.object["kind"] == "Role").map(|p| &p.object["rules"]).collect();
         assert_eq!(rules, [&json!([{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}])]);
+    }
+
+    #[test]
+    fn what_the_root_file_takes_is_asked_for_only_where_there_is_one() {
+        let without = purpose(Intents::install());
+        let sets = |purpose: &Purpose| {
+            let asked = asked(purpose).into_iter();
+            asked.filter(|ask| matches!(ask, Ask::Resource { resource: "applicationsets", .. })).count()
+        };
+        assert_eq!((sets(&without), sets(&Purpose { root: true, ..without.clone() })), (0, 3));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod argo;
 pub mod demo;
 mod edit;
 
-pub use argo::{environment_app, root_app};
+pub use argo::{ROOT_SET, environment_app, own_application, root_app};
 pub use edit::{EditError, add_environment, add_project};
 
 use crate::digest::{CommitId, Digest};
@@ -31,9 +31,21 @@ pub struct File {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct With {
     /// Crossplane.
-    pub crossplane: bool,
+    pub crossplane: Source,
     /// Argo CD itself.
-    pub argocd: bool,
+    pub argocd: Source,
+}
+
+/// Where the chart of an optional Application comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    /// There is no such Application.
+    #[default]
+    Without,
+    /// From where it is published.
+    Published,
+    /// From the folder of charts of the repository itself.
+    Vendored,
 }
 
 /// The line that tells editors which schema a file has; `depth` folders lie between the file and the root.

@@ -15,9 +15,21 @@ pub fn without_credentials(url: &str) -> String {
     path.map_or_else(|| format!("{scheme}://{authority}"), |path| format!("{scheme}://{authority}/{path}"))
 }
 
+/// Two ways to write one address of a repository.
+pub fn same_repository(a: &str, b: &str) -> bool {
+    let plain = |url: &str| url.trim_end_matches('/').trim_end_matches(".git").to_ascii_lowercase();
+    plain(a) == plain(b)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_the_same_with_and_without_its_ending() {
+        assert!(same_repository("https://git.example.com/a.git", "https://Git.example.com/a/"));
+        assert!(!same_repository("https://git.example.com/a", "https://git.example.com/b"));
+    }
 
     #[test]
     fn credentials_of_a_remote_never_reach_the_repository() {

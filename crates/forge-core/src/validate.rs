@@ -82,6 +82,8 @@ pub enum Facts {
     RootApp {
         /// It has an Application `crossplane`.
         crossplane: bool,
+        /// What it holds; `None` if it cannot be read.
+        objects: Option<Vec<serde_json::Value>>,
     },
     /// `<env>/app.yaml`
     EnvironmentApp(usize),
@@ -139,6 +141,10 @@ pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
     let role = context.layout.role(path);
     let mut out =
         Inspected { path: path.to_owned(), facts: Facts::None, findings: Vec::new(), suppressions: Vec::new() };
+    if role == Role::Vendored {
+        // It is what its publisher made, as a chart of a registry is, and nobody here changes it.
+        return out;
+    }
     note_presence(&role, &mut out);
     let bytes = match content {
         Content::Bytes(bytes) => bytes,
@@ -252,7 +258,7 @@ fn note_presence(role: &Role<'_>, out: &mut Inspected) {
         Role::EnvironmentApp(environment) => Facts::EnvironmentApp(*environment),
         Role::EnvironmentConfig(environment) => Facts::EnvironmentConfig(*environment),
         Role::Override(environment) => Facts::Override(*environment, None),
-        Role::RootApp => Facts::RootApp { crossplane: false },
+        Role::RootApp => Facts::RootApp { crossplane: false, objects: None },
         Role::Installation => Facts::Installation,
         Role::HealthCheck(_) => Facts::HealthCheck(None),
         Role::Values(component) => Facts::Values(*component, None),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use forge_core::digest::{CommitId, Digest};
 use forge_core::format::{ENVIRONMENT_CONFIG_VERSION, Environment};
 use forge_core::name::ProjectId;
-use forge_core::scaffold::{With, installation_file, installation_files, pointer_file, schema_line};
+use forge_core::scaffold::{Source, With, installation_file, installation_files, pointer_file, schema_line};
 use forge_core::validate::{Content, Context};
 
 pub use definitions::Definition;
@@ -145,7 +145,7 @@ pub fn files() -> Vec<(String, String)> {
         return Vec::new();
     };
     let mut scaffold = vec![forge];
-    scaffold.extend(installation_files(&installation, With { crossplane: true, argocd: false }));
+    scaffold.extend(installation_files(&installation, With { crossplane: Source::Published, ..With::default() }));
     for environment in &installation.environments {
         let name = environment.name.as_str();
         for (index, (stack, app)) in apps().enumerate() {

@@ -296,6 +296,19 @@ impl ArgoCd {
         self.send(Method::GET, &path, None, PATIENCE).await
     }
 
+    /// The workloads of an Application, of one kind, as Argo CD compared them last: what each is, and what a sync would make of
+    /// it.
+    pub(crate) async fn compared(&self, id: &ApplicationId, kind: &str) -> Result<Vec<Value>, ClusterError> {
+        let query = format!("appNamespace={}&group=apps&kind={}", id.namespace, escaped(kind));
+        let path = format!("/applications/{}/managed-resources?{query}", id.name());
+        let mut answer = self.send(Method::GET, &path, None, REFRESH_PATIENCE).await?;
+        match answer.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(_) => Err(ClusterError::Unreadable("a comparison that cannot be read".to_owned())),
+        }
+    }
+
     /// A live object of an Application's tree; nothing where it is not there.
     async fn object(&self, id: &ApplicationId, resource: &Resource) -> Result<Option<Value>, ClusterError> {
         let path = format!(

@@ -3,6 +3,8 @@
 //! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
 //! the way is known not to have come to the end.
 
+pub(crate) mod root;
+
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
@@ -17,7 +19,6 @@ use forge_core::render::{
     self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
-use forge_core::repository::ROOT_APP_FILE;
 use forge_core::token;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -27,6 +28,7 @@ use crate::account::{self, Content, Minter, Stored};
 use crate::argocd::{self, ACCOUNT, ArgoCd};
 use crate::cluster::{Cluster, path, secret_text};
 use crate::failpoint;
+use root::Rooting;
 
 /// The shortest key that deliveries may be signed with.
 const SHORTEST_SECRET: usize = 16;
@@ -36,7 +38,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) cluster: &'w Cluster,
     pub(crate) places: Places,
     pub(crate) environments: Vec<EnvironmentName>,
-    /// For each environment that has no AppProject yet, what its first window holds.
+    /// For each environment that has no AppProject yet, what its first window holds: of all of them where there is a root file,
+    /// which brings them all.
     pub(crate) held: Vec<(EnvironmentName, BTreeSet<String>)>,
     /// The address of Argo CD inside the cluster; found by its labels if absent.
     pub(crate) server: Option<String>,
@@ -46,8 +49,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) lifetime: Duration,
     /// What may start runs by itself; absent where there is no Argo Events.
     pub(crate) events: Option<Events<'w>>,
-    /// The root of the repository; nothing where it has none, or where Argo CD is somebody else's.
-    pub(crate) root: Vec<Placed>,
+    /// The root file, where it is Forge's to apply.
+    pub(crate) root: Option<Rooting>,
 }
 
 /// What may start runs by itself.
@@ -106,14 +109,14 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    // After the windows, which hold what it brings.
-    let mut notes = Vec::new();
-    for placed in &wanted.root {
-        notes.extend(plant(cluster, placed, &mut done).await?);
-    }
     account(wanted, &mut done).await?;
-    if let Some(events) = &wanted.events {
-        notes.extend(triggers(wanted, events, &mut done).await?);
+    let mut notes = match &wanted.events {
+        Some(events) => triggers(wanted, events, &mut done).await?,
+        None => Vec::new(),
+    };
+    // What it brings finds its AppProjects, with their windows.
+    if let Some(rooting) = &wanted.root {
+        notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
     for receipt in render::receipts(places, &wanted.environments) {
         apply(cluster, &receipt, &mut done).await?;
@@ -146,42 +149,6 @@ async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
     }
     done(&title);
     Ok(())
-}
-
-/// An object of the root: made where it is not there, and made what Git says where it is ours. One that somebody else applied
-/// is his (INV-11); where it says something else, that is told.
-async fn plant(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
-    let (title, name) = title(placed);
-    let path = path::object(&placed.collection, name);
-    let live = cluster.get(&path).await?;
-    if let Some(live) = &live {
-        if render::is_planted(live, &placed.object) {
-            return Ok(None);
-        }
-        if !is_ours(live) {
-            let note = format!(
-                "{title} is there, says something else than {ROOT_APP_FILE}, and was not made by Forge: `kubectl apply --server-side -f {ROOT_APP_FILE}` is for whoever made it"
-            );
-            return Ok(Some(note));
-        }
-    }
-    let mut object = placed.object.clone();
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-        if let Value::Object(labels) = labels {
-            labels.insert(MANAGED_BY.to_owned(), json!("forge"));
-        }
-    }
-    point(&title, placed);
-    cluster.apply(&path, &object).await?;
-    done(&format!("{title}, from {ROOT_APP_FILE}"));
-    Ok(None)
-}
-
-/// It carries our label.
-fn is_ours(object: &Value) -> bool {
-    let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
-    label.and_then(Value::as_str) == Some("forge")
 }
 
 /// What starts runs by itself, where Argo Events is there; gives what a person has to do about it.
@@ -236,7 +203,7 @@ async fn withdraw(
 ) -> Result<(), Failure> {
     let path = path::object(&path::argo(&places.workflows, plural), name);
     let Some(found) = cluster.get(&path).await? else { return Ok(()) };
-    if is_ours(&found) {
+    if render::is_ours(&found) {
         failpoint::write(&format!("{plural}/{name} goes"));
         cluster.delete(&path).await?;
         done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));

@@ -18,11 +18,13 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
-    self, CHART_LABEL, DIGEST_LABEL, Fault, Part, Receipt, Revision, Step, Wanted, decide, has_tests, parts, says,
-    values_path,
+    self, APPLICATION, CHART_LABEL, DIGEST_LABEL, Fault, Managed, Own, Part, Receipt, Revision, Step, Wanted, decide,
+    has_tests, parts, same_objects, says, values_path,
 };
-use forge_core::preflight::{Component, Intent, Purpose};
+use forge_core::preflight::{Component, Intent, Intents, Purpose};
 use forge_core::render::MANAGED_BY;
+use forge_core::repository::{ROOT_APP_FILE, Repository};
+use forge_core::root::{self, Root};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -52,7 +54,8 @@ pub(crate) struct Installing {
     source: Source,
 }
 
-/// The parts of Argo that are to be installed, in their order.
+/// The parts of Argo that are to be installed, in their order. Argo CD is installed as its own Application says where it is to
+/// be handed over to that, with a chart that may be in the repository itself.
 ///
 /// # Errors
 /// When a chart is not there.
@@ -61,16 +64,78 @@ pub(crate) fn installing(
     health: &HealthChecks,
     values: &BTreeMap<Component, Value>,
     charts: &Charts,
+    own: Option<(&Own, &Path)>,
 ) -> Result<Vec<Installing>, Failure> {
     let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
     wanted
         .map(|component| {
-            let source = charts.source(&install::chart(component))?;
-            let (namespace, own) = (purpose.place(component), values.get(&component));
-            let wanted = Wanted::new(component, namespace, health, own, source.content.as_ref());
+            let namespace = purpose.place(component);
+            if let (Component::Cd, Some((own, repository))) = (component, own) {
+                let (source, version) = charts.own(&own.chart, repository)?;
+                let wanted = Wanted::of_application(namespace, own, &version, source.content.as_ref());
+                return Ok(Installing { wanted, source });
+            }
+            let chart = install::chart(component);
+            let source = charts.source(chart.name, chart.version)?;
+            let wanted = Wanted::new(component, namespace, health, values.get(&component), source.content.as_ref());
             Ok(Installing { wanted, source })
         })
         .collect()
+}
+
+/// What of the root file of a repository is applied; nothing where there is none, or where Argo CD is somebody else's.
+///
+/// # Errors
+/// When it cannot be applied.
+pub(crate) fn root(repository: &Repository) -> Result<Option<Root>, Failure> {
+    if !repository.applies_root() {
+        return Ok(None);
+    }
+    Root::of(repository).map_err(|problems| {
+        Failure::new(Code::RootUnusable, format!("{ROOT_APP_FILE} cannot be applied: {}", problems.join("; ")))
+            .hint("`forge init` in an empty folder shows what belongs into it")
+    })
+}
+
+/// What Argo CD's own Application says, where it is to be handed over to that.
+///
+/// # Errors
+/// When there is none, Argo CD is somebody else's, or Helm cannot be given the same.
+pub(crate) fn own(repository: &Repository) -> Result<Own, Failure> {
+    let print = "`forge bootstrap --print --with self-managed-argocd` prints it as it should be";
+    if Intents::of(&repository.installation.argo).cd != Intent::Install {
+        let message = "self-managed-argocd: Argo CD is `existing`, and whoever owns it manages it";
+        return Err(Failure::new(Code::BadArgument, message).hint("leave it out, or set `argo: {cd: install}`"));
+    }
+    let own = root(repository)?.and_then(|root| root.own).ok_or_else(|| {
+        let message =
+            format!("{ROOT_APP_FILE} has no Application `{APPLICATION}` that Argo CD could be handed over to");
+        Failure::new(Code::RootUnusable, message).hint(format!("add it; {print}"))
+    })?;
+    Own::read(&own.object, &repository.installation).map_err(|problems| {
+        let problems = problems.join("; ");
+        let what = root::identity(&own.object);
+        Failure::new(Code::OwnUnusable, format!("{what} in {ROOT_APP_FILE} cannot take Argo CD over: {problems}"))
+            .hint(print)
+    })
+}
+
+/// What there is to say about Argo CD's own Application: its values are Git's, and not those that this version of Forge and this
+/// repository would install with. Nothing where they are.
+pub(crate) fn outdated(
+    own: &Own,
+    purpose: &Purpose,
+    health: &HealthChecks,
+    values: &BTreeMap<Component, Value>,
+) -> Option<String> {
+    let (namespace, own_values) = (purpose.place(Component::Cd), values.get(&Component::Cd));
+    let ours = Wanted::new(Component::Cd, namespace, health, own_values, None);
+    (!says(&own.values, &ours.values)).then(|| {
+        format!(
+            "Application `{APPLICATION}` in {ROOT_APP_FILE} lacks values that Forge or this repository has (health checks, {}): `forge bootstrap --print --with self-managed-argocd` prints it with them",
+            values_path(Component::Cd)
+        )
+    })
 }
 
 /// What phase 1 is to do with Helm.
@@ -143,7 +208,7 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let mut done = true;
     for part in phase.installing {
         let found = found(phase.cluster, &part.wanted).await?;
-        done &= matches!(found.step(&part.wanted)?, Step::Nothing { .. });
+        done &= matches!(found.step(&part.wanted)?, Step::Nothing { .. } | Step::Managed { .. });
     }
     if done {
         for part in phase.installing {
@@ -204,6 +269,8 @@ struct Found {
     stored: Option<Value>,
     receipt: Option<Receipt>,
     faults: Faults,
+    /// Argo CD manages itself.
+    managed: Option<Managed>,
 }
 
 /// What of an installation is not as it was proven.
@@ -220,14 +287,23 @@ impl Faults {
 }
 
 impl Found {
+    /// What is to be done next, whosever it is.
+    fn next(&self, wanted: &Wanted) -> Step {
+        match &self.managed {
+            Some(managed) => Step::Managed { how: managed.how.clone() },
+            None => decide(wanted, &self.revisions, self.receipt.as_ref(), &self.faults.broken),
+        }
+    }
+
     /// What is to be done next.
     ///
     /// # Errors
     /// When it is somebody else's.
     fn step(&self, wanted: &Wanted) -> Result<Step, Failure> {
-        let step = decide(wanted, &self.revisions, self.receipt.as_ref(), &self.faults.broken);
+        let step = self.next(wanted);
         let (title, namespace) = (wanted.component.title(), &wanted.namespace);
         let foreign = match &step {
+            Step::Managed { .. } => None,
             Step::Refuse { revision } => {
                 Some(format!("Helm release {} in `{namespace}` (revision {revision})", wanted.chart.name))
             }
@@ -262,7 +338,13 @@ async fn found(cluster: &Cluster, wanted: &Wanted) -> Result<Found, ClusterError
         Some(receipt) => faults(cluster, &receipt.parts).await?,
         None => Faults::default(),
     };
-    Ok(Found { revisions, stored, receipt, faults })
+    let managed = if wanted.component == Component::Cd {
+        let own = path::object(&path::argo(namespace, "applications"), APPLICATION);
+        cluster.get(&own).await?.and_then(|own| install::managed(&own, namespace))
+    } else {
+        None
+    };
+    Ok(Found { revisions, stored, receipt, faults, managed })
 }
 
 fn receipt_path(wanted: &Wanted) -> String {
@@ -312,12 +394,19 @@ async fn unchanged(
     say: &mut dyn FnMut(&str),
 ) -> Result<(), Halt> {
     let wanted = &part.wanted;
-    let receipt = found(phase.cluster, wanted).await?.receipt;
+    let found = found(phase.cluster, wanted).await?;
+    if let Step::Managed { how } = found.next(wanted) {
+        // It may be another version by now, and that is Git's to say.
+        let what = format!("managed by its own Application `{APPLICATION}` ({how}); Helm is not run for it");
+        say(&line(wanted, "pre-check", &what));
+        return Ok(());
+    }
+    let receipt = found.receipt;
     let (revision, parts) = receipt.map_or((0, Vec::new()), |receipt| (receipt.revision, receipt.parts));
     let faults = settled(phase, &parts, interrupts).await?;
     match faults.first() {
         None => {
-            let chart = format!("chart {} {}, revision {revision}", wanted.chart.name, wanted.chart.version);
+            let chart = format!("chart {} {}, revision {revision}", wanted.chart.name, wanted.version);
             say(&line(wanted, "result", &format!("{chart}: nothing to do")));
             Ok(())
         }
@@ -377,27 +466,53 @@ impl Work<'_> {
 
     /// The six steps.
     async fn done(&self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
-        let chart = &self.part.wanted.chart;
-        if let Step::Nothing { .. } = self.step().await? {
+        let wanted = &self.part.wanted;
+        if let Step::Nothing { .. } | Step::Managed { .. } = self.step().await? {
             return unchanged(self.phase, self.part, interrupts, say).await;
         }
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
         rendered.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
-        let step = self.repaired(interrupts, say).await?;
+        let mut step = self.repaired(interrupts, say).await?;
+        let mut same = false;
         let there = match &step {
             Step::Install => "nothing of it is there".to_owned(),
-            Step::Upgrade { from, why } => format!("revision {from} is there: {why}"),
+            Step::Upgrade { from, why, broken } => {
+                same = !broken && self.renders_the_same(interrupts).await?;
+                let but = if same { ", and renders the same" } else { "" };
+                format!("revision {from} is there: {why}{but}")
+            }
             Step::Nothing { revision } | Step::Record { revision } => {
                 format!("revision {revision} is what is wanted, and not proven yet")
             }
-            Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } => "it is not repaired".to_owned(),
+            Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } | Step::Managed { .. } => {
+                "it is not repaired".to_owned()
+            }
         };
-        say(&self.line("pre-check", &format!("chart {} {} renders; {there}", chart.name, chart.version)));
+        if let (true, Step::Upgrade { from, .. }) = (same, &step) {
+            step = Step::Record { revision: *from };
+        }
+        let (chart, version) = (wanted.chart.name, &wanted.version);
+        say(&self.line("pre-check", &format!("chart {chart} {version} renders; {there}")));
         self.apply(&step, interrupts, say).await?;
         self.test(&step, interrupts, say).await?;
         let parts = self.validate(&step, interrupts, say).await?;
         say(&self.line("rollback", "not needed"));
-        self.result(parts, say).await
+        self.result(parts, same, say).await
+    }
+
+    /// Whether chart and values, which are others than those of the release, give the very objects that are there.
+    async fn renders_the_same(&self, interrupts: &mut Interrupts) -> Result<bool, Halt> {
+        let fresh = self.helm.rendered(self.release(), self.made(), interrupts).await;
+        let there = self.helm.get("manifest", self.release(), interrupts).await;
+        match (fresh, there) {
+            (Err(HelmError::Interrupted), _) | (_, Err(HelmError::Interrupted)) => Err(Halt::Interrupted),
+            (Ok(fresh), Ok(there)) => {
+                let (fresh, there) = (objects(&fresh), objects(&there));
+                Ok(fresh.is_ok_and(|fresh| there.is_ok_and(|there| same_objects(&fresh, &there))))
+            }
+            // Why it cannot be told is what the upgrade itself says.
+            _ => Ok(false),
+        }
     }
 
     /// What a killed bootstrap left is put right; gives what is to be done then.
@@ -440,8 +555,7 @@ impl Work<'_> {
             }
         };
         let wanted = &self.part.wanted;
-        let labels =
-            format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.chart.version);
+        let labels = format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.version);
         self.point("upgrade");
         match self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts).await {
             Ok(()) => {
@@ -499,13 +613,15 @@ impl Work<'_> {
         Ok(parts)
     }
 
-    async fn result(&self, parts: Vec<Part>, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+    /// Writes down what was proven; `same` is whether another chart or other values render what is there.
+    async fn result(&self, parts: Vec<Part>, same: bool, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let wanted = &self.part.wanted;
         let found = found(self.phase.cluster, wanted).await?;
         let revision = match found.step(wanted)? {
             Step::Nothing { revision } | Step::Record { revision } => revision,
             // What an older receipt names may be gone with the new version.
-            Step::Upgrade { from, .. } if found.receipt.is_some() => from,
+            Step::Upgrade { from, broken: true, .. } => from,
+            Step::Upgrade { from, broken: false, .. } if same => from,
             _ => return Err(self.stuck("somebody else changed it meanwhile").into()),
         };
         let object = Receipt::new(wanted, revision, parts).object(wanted.component, &wanted.namespace);
@@ -513,8 +629,8 @@ impl Work<'_> {
             failpoint::write(&format!("ConfigMap {}", install::receipt_name(wanted.component)));
             self.phase.cluster.apply(&receipt_path(wanted), &object).await?;
         }
-        let chart = &wanted.chart;
-        say(&self.line("result", &format!("chart {} {}, revision {revision}, proven", chart.name, chart.version)));
+        let (chart, version) = (wanted.chart.name, &wanted.version);
+        say(&self.line("result", &format!("chart {chart} {version}, revision {revision}, proven")));
         Ok(())
     }
 
@@ -551,7 +667,7 @@ impl Work<'_> {
             Err(halt) => return halt,
         };
         let wanted = &self.part.wanted;
-        let (title, chart) = (wanted.component.title(), &wanted.chart);
+        let title = wanted.component.title();
         let values = values_path(wanted.component);
         match (before, now) {
             (Step::Install, Step::Install) => {
@@ -568,7 +684,7 @@ impl Work<'_> {
                 say(&self.line("rollback", &format!("back to what it was, as revision {from}")));
                 let message = format!(
                     "the upgrade of {title} to chart {} failed and was taken back (it is what it was, as revision {from}): {why}",
-                    chart.version
+                    wanted.version
                 );
                 Failure::new(Code::UpgradeFailed, message)
                     .hint(format!("put right what it names, in {values} or in the cluster, then run this again"))

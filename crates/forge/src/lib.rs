@@ -23,7 +23,6 @@ mod preflight;
 mod prove;
 mod recorder;
 mod records;
-mod root;
 mod run;
 mod run_report;
 mod runtime;

@@ -12,7 +12,7 @@ use forge_core::render::EXECUTOR_ACCOUNT;
 use forge_core::rights::{self, Grant};
 
 /// Where phase 1 writes.
-const WRITERS: [&str; 4] = ["account.rs", "bootstrap.rs", "install.rs", "install/lock.rs"];
+const WRITERS: [&str; 5] = ["account.rs", "bootstrap.rs", "bootstrap/root.rs", "install.rs", "install/lock.rs"];
 /// How a write looks: requests to the cluster, work of helm, tokens of Argo CD.
 const WRITES: [&str; 10] = [
     "cluster.create(",
@@ -32,10 +32,11 @@ const POINTS: [&str; 3] = ["failpoint::write(", "self.point(", " point("];
 const ABOVE: usize = 12;
 
 /// Where the executor asks the cluster for anything: phase 0, phase 1, and the run.
-const ASKERS: [&str; 13] = [
+const ASKERS: [&str; 14] = [
     "account.rs",
     "argocd.rs",
     "bootstrap.rs",
+    "bootstrap/root.rs",
     "executor/phase_one.rs",
     "install.rs",
     "install/lock.rs",

@@ -103,7 +103,7 @@ fn flag_goes_over_variable_over_file_over_default_in_every_combination() {
 }
 
 /// An input that no file has, what it is by flag and by variable, what holds otherwise, and where it is read.
-const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 12] = [
+const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 13] = [
     (Input::Scope, "stack:a", "app:b", "platform", |i| i.scope.to_string()),
     (Input::DryRun, "true", "false", "false", |i| i.dry_run.to_string()),
     (Input::LogLevel, "error", "TRACE", "info", |i| i.log_level.as_str().to_owned()),
@@ -116,6 +116,9 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 12] = [
     }),
     (Input::Image, "a@sha256:1", "b@sha256:2", "none", |i| shown(i.image.as_ref())),
     (Input::Charts, "/charts", "oci://registry.example.com/charts", "none", |i| shown(i.charts.as_ref())),
+    (Input::With, "self-managed-argocd", "Self-Managed-ArgoCD", "nothing", |i| {
+        (if i.self_managed_argocd { "self-managed-argocd" } else { "nothing" }).to_owned()
+    }),
     (Input::Runner, "pod", "plugin", "Plugin", |i| format!("{:?}", i.runner)),
     (Input::KubeconfigPath, "/a", "/b", "InCluster", |i| match &i.access {
         Access::Path(path) => path.clone(),

@@ -5,7 +5,8 @@ use crate::preflight::Component;
 /// Where the charts are published, unless somebody names another place.
 pub const REPOSITORY: &str = "https://argoproj.github.io/argo-helm";
 
-/// The folder of a repository that may hold the charts themselves: where there is one, nothing is fetched from elsewhere.
+/// The folder of a repository that may hold charts of its own, one folder each: `--charts` may name it, and Applications may
+/// take them from there.
 pub const CHARTS_FOLDER: &str = "argo/charts";
 
 /// A chart at its version.

@@ -100,6 +100,23 @@ pub fn has_tests(hooks: &[Value]) -> bool {
     hooks.iter().any(is_test)
 }
 
+/// True for two renderings that are the same objects, in whatever order.
+pub fn same_objects(one: &[Value], other: &[Value]) -> bool {
+    fn ordered(objects: &[Value]) -> Vec<(String, &Value)> {
+        let text = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let identity = |object: &Value| {
+            let parts = ["/apiVersion", "/kind", "/metadata/namespace", "/metadata/name"];
+            parts.map(|part| text(object, part).unwrap_or_default()).join(" ")
+        };
+        // A template that gives nothing leaves an empty document.
+        let there = objects.iter().filter(|object| !object.is_null());
+        let mut all: Vec<(String, &Value)> = there.map(|object| (identity(object), object)).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+    ordered(one) == ordered(other)
+}
+
 /// True for an object that already says all that is wanted of it; what else it says is the server's, or somebody else's.
 pub fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
@@ -198,6 +215,15 @@ mod tests {
         let hook = |marks: &str| json!({"metadata": {"annotations": {"helm.sh/hook": marks}}});
         assert!(has_tests(&[hook("pre-install"), hook("post-install, test")]));
         assert!(!has_tests(&[hook("pre-install,pre-upgrade"), json!({})]));
+    }
+
+    #[test]
+    fn renderings_are_the_same_whatever_their_order_and_not_where_anything_differs() {
+        let (a, b) = (workload("Deployment"), definition("True"));
+        assert!(same_objects(&[a.clone(), json!(null), b.clone()], &[b.clone(), a.clone()]));
+        assert!(!same_objects(&[a.clone(), b.clone()], std::slice::from_ref(&a)));
+        assert!(!same_objects(&[a, b.clone()], &[with("/spec/replicas", json!(3)), b]));
+        assert!(same_objects(&[], &[]));
     }
 
     #[test]

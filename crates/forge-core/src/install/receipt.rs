@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Part, Wanted};
 use crate::name::clip;
 use crate::preflight::Component;
-use crate::render::MANAGED_BY;
+use crate::render::{MANAGED_BY, is_ours};
 
 /// What was installed and proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +30,7 @@ pub fn receipt_name(component: Component) -> String {
 
 /// True for a ConfigMap that Forge made.
 pub fn receipt_is_ours(config_map: &Value) -> bool {
-    let labels = config_map.pointer("/metadata/labels");
-    labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(Value::as_str) == Some("forge")
+    is_ours(config_map)
 }
 
 impl Receipt {
@@ -39,7 +38,7 @@ impl Receipt {
     pub fn new(wanted: &Wanted, revision: u64, parts: Vec<Part>) -> Self {
         Self {
             chart: wanted.chart.name.to_owned(),
-            version: wanted.chart.version.to_owned(),
+            version: wanted.version.clone(),
             digest: wanted.digest.to_string(),
             revision,
             parts,

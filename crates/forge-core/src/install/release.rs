@@ -117,6 +117,9 @@ pub enum Step {
         from: u64,
         /// What is different.
         why: String,
+        /// It is what was wanted, and something of it is not there any more. Else chart or values are others, and may render
+        /// the same all the same.
+        broken: bool,
     },
     /// Somebody was killed on the way to another revision: first back to the last one that came up.
     RollBack {
@@ -138,6 +141,11 @@ pub enum Step {
     Refuse {
         /// The last revision.
         revision: u64,
+    },
+    /// Argo CD manages itself by an Application of its own: Helm is not run for it any more.
+    Managed {
+        /// How that Application stands.
+        how: String,
     },
 }
 
@@ -161,22 +169,21 @@ pub fn decide(wanted: &Wanted, revisions: &[Revision], receipt: Option<&Receipt>
 
 fn deployed(wanted: &Wanted, last: &Revision, receipt: Option<&Receipt>, broken: &[String]) -> Step {
     let from = last.number;
-    if last.digest.as_deref() != Some(wanted.label().as_str()) {
+    let receipt = receipt.filter(|receipt| receipt.digest == wanted.digest.as_str());
+    // What was made from another chart or other values and renders the same has a receipt that names this very revision.
+    let same = receipt.is_some_and(|receipt| receipt.revision == from);
+    if last.digest.as_deref() != Some(wanted.label().as_str()) && !same {
         let why = match &last.chart {
-            Some(version) if version != wanted.chart.version => {
-                format!("chart {version}, wanted is {}", wanted.chart.version)
-            }
+            Some(version) if *version != wanted.version => format!("chart {version}, wanted is {}", wanted.version),
             _ => "other values, or another content of the chart".to_owned(),
         };
-        return Step::Upgrade { from, why };
+        return Step::Upgrade { from, why, broken: false };
     }
-    match receipt {
-        // What never was proven may also be broken.
-        Some(receipt) if receipt.digest == wanted.digest.as_str() => match broken.first() {
-            Some(first) => Step::Upgrade { from, why: first.clone() },
-            None => Step::Nothing { revision: from },
-        },
-        _ => Step::Record { revision: from },
+    // What never was proven may also be broken.
+    match (receipt, broken.first()) {
+        (Some(_), Some(first)) => Step::Upgrade { from, why: first.clone(), broken: true },
+        (Some(_), None) => Step::Nothing { revision: from },
+        (None, _) => Step::Record { revision: from },
     }
 }
 
@@ -193,7 +200,7 @@ mod tests {
     }
 
     fn revision(number: u64, status: Status) -> Revision {
-        let chart = Some(wanted().chart.version.to_owned());
+        let chart = Some(wanted().version);
         Revision { number, status, ours: true, digest: Some(wanted().label()), chart }
     }
 
@@ -227,16 +234,29 @@ mod tests {
         let upgrade = |revision: Revision, broken: &[String]| {
             let step = decide(&wanted(), &[revision], Some(&receipt()), broken);
             match step {
-                Step::Upgrade { from: 3, why } => why,
+                Step::Upgrade { from: 3, why, broken } => (why, broken),
                 other => panic!("{other:?}"),
             }
         };
         let there = || revision(3, Status::Deployed);
         let older = Revision { digest: Some("0".repeat(40)), chart: Some("9.1.0".to_owned()), ..there() };
-        assert_eq!(upgrade(older, &[]), "chart 9.1.0, wanted is 9.2.0");
+        assert_eq!(upgrade(older, &[]), ("chart 9.1.0, wanted is 9.2.0".to_owned(), false));
         let other = Revision { digest: None, ..there() };
-        assert_eq!(upgrade(other, &[]), "other values, or another content of the chart");
-        assert_eq!(upgrade(there(), &["Deployment x is gone".to_owned()]), "Deployment x is gone");
+        assert_eq!(upgrade(other, &[]), ("other values, or another content of the chart".to_owned(), false));
+        let gone = "Deployment x is gone".to_owned();
+        assert_eq!(upgrade(there(), std::slice::from_ref(&gone)), (gone, true));
+    }
+
+    #[test]
+    fn what_was_made_from_something_else_and_renders_the_same_is_as_wanted_by_its_receipt() {
+        let other = Revision { digest: Some("0".repeat(40)), ..revision(1, Status::Deployed) };
+        let there = std::slice::from_ref(&other);
+        assert_eq!(decide(&wanted(), there, Some(&receipt()), &[]), Step::Nothing { revision: 1 });
+        // Of another revision it says nothing: that one may be anything.
+        let older = Receipt { revision: 7, ..receipt() };
+        assert!(matches!(decide(&wanted(), there, Some(&older), &[]), Step::Upgrade { broken: false, .. }));
+        let gone = ["Deployment x is gone".to_owned()];
+        assert!(matches!(decide(&wanted(), there, Some(&receipt()), &gone), Step::Upgrade { broken: true, .. }));
     }
 
     #[test]

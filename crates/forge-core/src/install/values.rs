@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::chart::{Chart, chart};
+use super::own::Own;
 use crate::digest::Digest;
 use crate::health::HealthChecks;
 use crate::preflight::Component;
@@ -106,8 +107,10 @@ fn sorted(value: &Value) -> Value {
 pub struct Wanted {
     /// Which part.
     pub component: Component,
-    /// Its chart.
+    /// Its chart, as Forge installs it.
     pub chart: Chart,
+    /// The version of the chart: Forge's own, unless Argo CD's own Application names another one.
+    pub version: String,
     /// Where.
     pub namespace: String,
     /// The values, all of them.
@@ -126,7 +129,6 @@ impl Wanted {
         own: Option<&Value>,
         content: Option<&Digest>,
     ) -> Self {
-        let chart = chart(component);
         let mut values = tuned(component, namespace);
         if component == Component::Cd {
             values = merged(values, &health.chart_values());
@@ -134,11 +136,21 @@ impl Wanted {
         if let Some(own) = own {
             values = merged(values, own);
         }
-        let values = sorted(&values);
+        Self::with(component, namespace, chart(component).version, &values, content)
+    }
+
+    /// Argo CD as its own Application says: what Helm is given is what Argo CD will render with, and nothing else.
+    pub fn of_application(namespace: &str, own: &Own, version: &str, content: Option<&Digest>) -> Self {
+        Self::with(Component::Cd, namespace, version, &own.values, content)
+    }
+
+    fn with(component: Component, namespace: &str, version: &str, values: &Value, content: Option<&Digest>) -> Self {
+        let (chart, values) = (chart(component), sorted(values));
         let digest = Digest::of_json(&json!({
-            "chart": chart.name, "version": chart.version, "content": content, "namespace": namespace, "values": values,
+            "chart": chart.name, "version": version, "content": content, "namespace": namespace, "values": values,
         }));
-        Self { component, chart, namespace: namespace.to_owned(), values, digest }
+        let (version, namespace) = (version.to_owned(), namespace.to_owned());
+        Self { component, chart, version, namespace, values, digest }
     }
 
     /// The digest as a label, which has 63 characters at most.

@@ -270,9 +270,9 @@ pub fn is_ours(release: &Value) -> bool {
     mark(release, "labels", "owner") == Some("helm") && mark(release, "labels", MANAGED_BY) == Some("forge")
 }
 
-/// Judges one part of Argo by its workloads in the whole cluster. `ours` are Helm releases that Forge made, as
-/// `namespace/name`.
-pub fn argo(component: Component, purpose: &Purpose, workloads: &[WorkloadFacts], ours: &BTreeSet<String>) -> Judged {
+/// Judges one part of Argo by its workloads in the whole cluster. `ours` are Helm releases that Forge made, and Argo CD's own
+/// Application where it was handed over to that.
+pub fn argo(component: Component, purpose: &Purpose, workloads: &[WorkloadFacts], ours: &BTreeSet<Owner>) -> Judged {
     let found: Vec<&WorkloadFacts> = workloads.iter().filter(|workload| workload.component == component).collect();
     let title = component.title();
     let intent = purpose.intent(component);
@@ -283,11 +283,7 @@ pub fn argo(component: Component, purpose: &Purpose, workloads: &[WorkloadFacts]
             Intent::Install | Intent::Without => judged,
         };
     }
-    let is_ours = |owner: &Owner| match owner {
-        Owner::Forge => true,
-        Owner::Helm(release) => ours.contains(release),
-        _ => false,
-    };
+    let is_ours = |owner: &Owner| *owner == Owner::Forge || ours.contains(owner);
     let places: BTreeSet<&str> = found.iter().map(|workload| workload.namespace.as_str()).collect();
     let owners: BTreeSet<&Owner> = found.iter().map(|workload| &workload.owner).collect();
     let version = found.iter().find_map(|workload| workload.version.as_deref());
@@ -420,7 +416,7 @@ mod tests {
     }
 
     fn worst(intent: Intent, objects: &[Value], ours: &[&str]) -> Option<Severity> {
-        let ours = ours.iter().map(|release| (*release).to_owned()).collect();
+        let ours = ours.iter().map(|release| Owner::Helm((*release).to_owned())).collect();
         argo(Component::Cd, &purpose(intent), &facts(objects), &ours).worst()
     }
 
@@ -431,6 +427,21 @@ mod tests {
         assert_eq!(worst(Intent::Install, &[cd()], &["elsewhere/argo-cd"]), Some(Severity::Blocking));
         assert_eq!(worst(Intent::Install, &[], &[]), None);
         assert_eq!(worst(Intent::Without, &[cd()], &[]), None);
+    }
+
+    #[test]
+    fn what_argo_cds_own_application_made_is_ours_where_that_is() {
+        let mut added = cd();
+        added["metadata"]["annotations"] =
+            json!({"argocd.argoproj.io/tracking-id": "argocd:apps/Deployment:argocd/argo-cd-argocd-dex-server"});
+        let judge = |ours: &[Owner]| {
+            let ours = ours.iter().cloned().collect();
+            argo(Component::Cd, &purpose(Intent::Install), &facts(&[cd(), added.clone()]), &ours).worst()
+        };
+        let helm = Owner::Helm("argocd/argo-cd".to_owned());
+        let own = Owner::Application("argocd".to_owned());
+        assert_eq!(judge(&[helm.clone(), own]), None);
+        assert_eq!(judge(&[helm]), Some(Severity::Blocking));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub enum Role<'p> {
     HealthCheck(&'p str),
     /// `argo/values/<chart>.yaml`: values of a chart that Forge installs.
     Values(Component),
+    /// Below `argo/charts`: a chart as somebody else published it.
+    Vendored,
     /// A template of a Helm chart: text, not YAML.
     Template,
     /// Any other YAML or JSON.
@@ -126,6 +128,9 @@ impl Layout {
         if let Some(component) = install::values_file(path) {
             return Role::Values(component);
         }
+        if path.strip_prefix(install::CHARTS_FOLDER).is_some_and(|rest| rest.starts_with('/')) {
+            return Role::Vendored;
+        }
         let in_templates = path.split('/').rev().skip(1).any(|part| part == "templates");
         if in_templates || path.ends_with(".tpl") {
             Role::Template
@@ -182,6 +187,9 @@ mod tests {
             ("dev/health/a.lua", Role::Text),
             ("argo/values/argo-cd.yaml", Role::Values(Component::Cd)),
             ("argo/values/production.yaml", Role::Foreign),
+            ("argo/charts/argo-cd/templates/a.yaml", Role::Vendored),
+            ("argo/charts.yaml", Role::Foreign),
+            ("dev/argo/charts/a.yaml", Role::Foreign),
             ("dev/argo/values/argo-cd.yaml", Role::Foreign),
         ] {
             assert_eq!(layout.role(path), role, "{path}");

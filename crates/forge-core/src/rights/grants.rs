@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{BOOTSTRAP, EXECUTOR, HELM, HELM_CLUSTER, PROBE_APART, RBAC, ROOT, Rule, Scope, TRIGGERS, granted, rule};
+use super::{
+    BOOTSTRAP, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, ROOT, Rule, Scope, TRIGGERS, granted, rule,
+};
 use crate::preflight::{Component, Purpose};
 
 /// Phase 0 and phase 1 look before they write. Who may not look is not stopped by it; an account that is made for it may.
@@ -56,7 +58,7 @@ static RARELY: [(&str, &[&str], &[&str], &str); 17] = [
     (
         "argoproj.io",
         &["applications"],
-        &["get", "create", "patch"],
+        &["get", "create", "patch", "delete"],
         "a root with Applications: Crossplane, or Argo CD itself",
     ),
     ("argoproj.io", &["eventbus"], &["get"], "events start runs"),
@@ -103,7 +105,8 @@ pub fn installer() -> Vec<Grant> {
     });
     // Volumes are tried only where a person asks for it.
     let probe = PROBE_APART.iter().filter(|rule| rule.resources != ["persistentvolumeclaims"]);
-    let fixed: [&[Rule]; 7] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, &ROOT, &HELM_CLUSTER, &LOOKS, &GIVING];
+    let own = std::slice::from_ref(&OWN);
+    let fixed: [&[Rule]; 8] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &GIVING];
     let mut table = Table::new();
     for rule in fixed.into_iter().flatten().chain(probe).copied().chain(of_components) {
         let scope = if rule.scope == Scope::Workflows { Scope::Workflows } else { Scope::Everywhere };

@@ -5,13 +5,27 @@
 //! controller drop owner references when the set itself is deleted, so that garbage collection does not take them;
 //! `Delete=false,Prune=false` keeps a parent Application from removing what it brought.
 
-use super::{With, quote};
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Source, With, quote};
 use crate::format::{Environment, Installation, Sync};
-use crate::install;
+use crate::health::HealthChecks;
+use crate::install::{self, Wanted};
 use crate::preflight::Component;
+use crate::yaml;
 
 const PROTECTED: &str = "argocd.argoproj.io/sync-options: Delete=false,Prune=false";
 const RETRY: &str = "retry: {limit: 5, backoff: {duration: 5s, factor: 2, maxDuration: 3m}}";
+/// Without end: what Crossplane defines may come later than an environment's configuration, and Argo CD does not try a commit
+/// again that it gave up.
+const RETRY_ALWAYS: &str = "retry: {limit: -1, backoff: {duration: 5s, factor: 2, maxDuration: 1m}}";
+
+/// The ApplicationSet that brings every environment.
+pub const ROOT_SET: &str = "environments";
+/// Where Crossplane's chart is published.
+const CROSSPLANE_CHARTS: &str = "https://charts.crossplane.io/stable";
 
 /// The root `app.yaml`.
 pub fn root_app(installation: &Installation, with: With) -> String {
@@ -46,7 +60,7 @@ spec:
 apiVersion: argoproj.io/v1alpha1
 kind: ApplicationSet
 metadata:
-  name: environments
+  name: {ROOT_SET}
   namespace: {argo}
   annotations:
     {PROTECTED}
@@ -86,32 +100,43 @@ spec:
         syncOptions: [ServerSideApply=true]
 "
     ));
-    if with.crossplane || with.argocd {
-        text.push_str(&components_project(argo.as_str()));
+    if with != With::default() {
+        text.push_str(&format!("---\n{}", components_project(installation, with)));
     }
-    if with.argocd {
-        let chart = Chart {
-            name: "argocd",
-            why: "Argo CD manages itself: this adopts the release that Helm installed",
-            repo: install::REPOSITORY,
-            chart: install::chart(Component::Cd).name,
-            version: install::chart(Component::Cd).version,
-            namespace: argo.as_str(),
-        };
-        text.push_str(&chart.application(argo.as_str()));
+    if with.argocd != Source::Without {
+        // The same that Helm installs with, so that Argo CD finds nothing to change.
+        let (namespace, health) = (argo.as_str(), HealthChecks::merge(&BTreeMap::new()));
+        let wanted = Wanted::new(Component::Cd, namespace, &health, None, None);
+        text.push_str(&format!("---\n{}", own_application(installation, &wanted.values, with.argocd)));
     }
-    if with.crossplane {
+    if with.crossplane != Source::Without {
         let chart = Chart {
             name: "crossplane",
             why: "Crossplane, which serves EnvironmentConfig; an implicit first node of every run",
-            repo: "https://charts.crossplane.io/stable",
+            repo: CROSSPLANE_CHARTS,
             chart: "crossplane",
             version: "2.2.0",
             namespace: "crossplane-system",
+            values: &json!({}),
         };
-        text.push_str(&chart.application(argo.as_str()));
+        text.push_str(&format!("---\n{}", chart.application(installation, with.crossplane)));
     }
     text
+}
+
+/// Argo CD's own Application, with these values.
+pub fn own_application(installation: &Installation, values: &Value, source: Source) -> String {
+    let cd = install::chart(Component::Cd);
+    let chart = Chart {
+        name: install::APPLICATION,
+        why: "Argo CD manages itself: `forge bootstrap --with self-managed-argocd` hands its Helm release over to this. The values\n# are all of them, as they were installed; from then on they are changed here",
+        repo: install::REPOSITORY,
+        chart: cd.name,
+        version: cd.version,
+        namespace: installation.argo.namespace.as_str(),
+        values,
+    };
+    chart.application(installation, source)
 }
 
 /// The globs that find every environment's `app.yaml`: one for all top-level folders, one for each other folder.
@@ -126,11 +151,15 @@ fn environment_globs(installation: &Installation) -> Vec<String> {
     globs
 }
 
-fn components_project(argo: &str) -> String {
-    let charts = install::REPOSITORY;
+fn components_project(installation: &Installation, with: With) -> String {
+    let argo = &installation.argo.namespace;
+    let mut sources = vec![quote(install::REPOSITORY), quote(CROSSPLANE_CHARTS)];
+    if [with.argocd, with.crossplane].contains(&Source::Vendored) {
+        sources.push(quote(&installation.repository.url));
+    }
+    let sources = sources.join(", ");
     format!(
-        "---
-apiVersion: argoproj.io/v1alpha1
+        "apiVersion: argoproj.io/v1alpha1
 kind: AppProject
 metadata:
   name: forge-components
@@ -139,7 +168,7 @@ metadata:
     {PROTECTED}
 spec:
   description: What the platform itself runs on
-  sourceRepos: [\"{charts}\", \"https://charts.crossplane.io/stable\"]
+  sourceRepos: [{sources}]
   destinations:
     - {{name: in-cluster, namespace: {argo}}}
     - {{name: in-cluster, namespace: crossplane-system}}
@@ -156,14 +185,26 @@ struct Chart<'c> {
     chart: &'c str,
     version: &'c str,
     namespace: &'c str,
+    values: &'c Value,
 }
 
 impl Chart<'_> {
-    fn application(&self, argo: &str) -> String {
-        let Self { name, why, repo, chart, version, namespace } = self;
+    fn application(&self, installation: &Installation, source: Source) -> String {
+        let Self { name, why, repo, chart, version, namespace, values } = self;
+        let argo = &installation.argo.namespace;
+        let source = match source {
+            Source::Vendored => {
+                let (url, branch) = (quote(&installation.repository.url), quote(&installation.repository.branch));
+                let folder = install::CHARTS_FOLDER;
+                format!("repoURL: {url}\n    path: {folder}/{chart}\n    targetRevision: {branch}")
+            }
+            Source::Published | Source::Without => {
+                format!("repoURL: {repo}\n    chart: {chart}\n    targetRevision: {version}")
+            }
+        };
+        let values = indented(&yaml::write_blocks(&json!({"valuesObject": values})), 6);
         format!(
-            "---
-# {why}.
+            "# {why}.
 apiVersion: argoproj.io/v1alpha1
 kind: Application
 metadata:
@@ -174,13 +215,10 @@ metadata:
 spec:
   project: forge-components
   source:
-    repoURL: {repo}
-    chart: {chart}
-    targetRevision: {version}
+    {source}
     helm:
-      releaseName: {name}
-      valuesObject: {{}}
-  destination: {{name: in-cluster, namespace: {namespace}}}
+      releaseName: {chart}
+{values}  destination: {{name: in-cluster, namespace: {namespace}}}
   syncPolicy:
     automated: {{prune: false, selfHeal: true}}
     {RETRY}
@@ -188,6 +226,13 @@ spec:
 "
         )
     }
+}
+
+/// A text further to the right; empty lines stay empty.
+fn indented(text: &str, spaces: usize) -> String {
+    let margin = " ".repeat(spaces);
+    let line = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("{margin}{line}\n") };
+    text.lines().map(line).collect()
 }
 
 /// `<env>/app.yaml`.
@@ -245,7 +290,7 @@ spec:
   destination: {{name: {cluster}, namespace: forge-system}}
   syncPolicy:
     automated: {{prune: false, selfHeal: true}}
-    {RETRY}
+    {RETRY_ALWAYS}
     syncOptions: [CreateNamespace=true, ServerSideApply=true]
 ---
 apiVersion: argoproj.io/v1alpha1

@@ -6,7 +6,8 @@
 use super::{Context, Facts, Inspected, secrets};
 use crate::code::Code;
 use crate::finding::{Finding, Place};
-use crate::format::Sync;
+use crate::format::{ArgoInstall, Installation, Sync};
+use crate::install::{self, Own};
 use crate::name::clip;
 use crate::repository::Role;
 use crate::scaffold::{self, With};
@@ -24,7 +25,8 @@ const PROTECTIONS: &[&str] =
 pub(super) fn check(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out: &mut Inspected) {
     if let Role::RootApp = role {
         let crossplane = stream.documents.iter().any(|d| identity(d) == ("Application", "crossplane"));
-        out.facts = Facts::RootApp { crossplane };
+        let objects = stream.documents.iter().filter(|document| !document.is_null()).map(Node::to_json).collect();
+        out.facts = Facts::RootApp { crossplane, objects: Some(objects) };
     }
     let Some(installation) = &context.installation else { return };
     let (expected, environment) = match role {
@@ -35,6 +37,9 @@ pub(super) fn check(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out
         }
         _ => return,
     };
+    if let (Role::RootApp, ArgoInstall::Install) = (role, installation.argo.cd) {
+        own_application(installation, stream, out);
+    }
     let expected = read(&expected, Dialect::Kubernetes, Limits::FILE);
     let mut comparison = Comparison { path: out.path.clone(), findings: Vec::new(), object: String::new() };
     for wanted in &expected.documents {
@@ -73,6 +78,18 @@ pub(super) fn check(context: &Context, role: &Role<'_>, stream: &Stream<'_>, out
         }
     }
     out.findings.extend(comparison.findings);
+}
+
+/// Argo CD's own Application must be one that can take over what Helm installed.
+fn own_application(installation: &Installation, stream: &Stream<'_>, out: &mut Inspected) {
+    let is_own = |document: &&Node<'_>| identity(document) == ("Application", install::APPLICATION);
+    let Some(document) = stream.documents.iter().find(is_own) else { return };
+    for problem in Own::read(&document.to_json(), installation).err().unwrap_or_default() {
+        let place = Place::new(&out.path, document.at);
+        let message = format!("Application `{}`: {problem}", install::APPLICATION);
+        let fix = "`forge bootstrap --print --with self-managed-argocd` prints it as it should be";
+        out.findings.push(Finding::new(Code::LayoutMismatch, place, message).with_fix(fix));
+    }
 }
 
 fn identity<'n>(document: &'n Node<'_>) -> (&'n str, &'n str) {

@@ -17,7 +17,8 @@ use crate::lookup::Lookup;
 use crate::name::{MAX_ENVIRONMENT, MAX_NAME, ProjectId, ProjectName, RepoName};
 use crate::preflight::{Component, Intent, Intents, Purpose};
 use crate::repository::{
-    EnvironmentFiles, GRAPH_FILE, HealthFiles, INSTALLATION_FILE, ROOT_APP_FILE, Repository, ValueFiles, is_manifest,
+    EnvironmentFiles, GRAPH_FILE, HealthFiles, INSTALLATION_FILE, ROOT_APP_FILE, Repository, RootFile, ValueFiles,
+    is_manifest,
 };
 use crate::scaffold::PLACEHOLDER;
 use crate::yaml::Position;
@@ -41,6 +42,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
     let mut suppressions = Vec::new();
     let mut graph: Option<DependencyGraph> = None;
     let mut root: Option<bool> = None;
+    let mut root_file = RootFile::default();
     let mut stray: BTreeSet<String> = BTreeSet::new();
     let mut graph_file = false;
     let mut environments: BTreeMap<usize, Collected> = BTreeMap::new();
@@ -63,7 +65,10 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 }
             }
             Facts::Graph(found) => graph = Some(found),
-            Facts::RootApp { crossplane } => root = Some(crossplane),
+            Facts::RootApp { crossplane, objects } => {
+                root = Some(crossplane);
+                root_file = objects.map_or(RootFile::Unusable, RootFile::Objects);
+            }
             Facts::Override(env, over) => {
                 let collected = environments.entry(env).or_default();
                 collected.broken = over.is_none();
@@ -132,7 +137,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
                 installation: installation.clone(),
                 graph,
                 environments: all,
-                root: root.is_some(),
+                root: root_file,
                 crossplane: root.unwrap_or(false),
                 health: checks,
                 values,

@@ -2,21 +2,25 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::{ArgoEvents, Environment};
+use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{Wanted as Chosen, fragments, values_path};
+use forge_core::install::{CHARTS_FOLDER, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
+use forge_core::repository::{ROOT_APP_FILE, RootFile};
+use forge_core::root::Root;
+use forge_core::scaffold::{self, Source};
 use forge_core::{token, yaml};
 
 use super::selection::{self, Usable};
 use crate::account;
+use crate::bootstrap::root::Rooting;
 use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
@@ -25,7 +29,6 @@ use crate::interrupt::Interrupts;
 use crate::load;
 use crate::output::{Output, Paint};
 use crate::preflight;
-use crate::root;
 use crate::run::prepare;
 use crate::runtime::block_on;
 
@@ -37,9 +40,9 @@ use crate::runtime::block_on;
 ///
 /// Then it makes accounts with the least that they can do with, the template of all nodes, the executor plugin, the policy that
 /// limits who writes sync windows, the AppProject of every environment where there is none, the token of the Argo CD
-/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs; where Forge installs
-/// Argo CD, also the root of the repository, app.yaml. A second time changes nothing, except that a token of which less than
-/// a third of its life is left is replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
+/// account `forge`, and, where an environment is `sync: ordered` or has a schedule, what starts its runs. Last it applies the root
+/// file `app.yaml`, where there is one and Argo CD is Forge's own. A second time changes nothing, except that a token of which less than a third of its life is left is
+/// replaced. Whether the cluster is ready is checked first, as by `forge preflight`; where something must be put right, nothing
 /// is written and the exit code is 3.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -63,10 +66,13 @@ pub(crate) struct Arguments {
     /// How long a token is good for that is made
     #[arg(long, value_name = "DURATION", default_value_t = token::LIFETIME)]
     token_lifetime: Duration,
-    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository; argo/charts of this repository where it
-    /// is there, else that of argo-helm, if absent
+    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository; argo/charts of this repository for what it
+    /// has, else that of argo-helm, if absent
     #[arg(long, value_name = "PLACE", env = "FORGE_CHARTS")]
     charts: Option<String>,
+    /// What is handed over to Argo CD itself
+    #[arg(long, value_delimiter = ',', value_name = "WHAT", env = "FORGE_WITH")]
+    with: Vec<Addition>,
     /// The helm program, 3.14 or newer; that of PATH if absent
     #[arg(long, value_name = "PROGRAM", env = "FORGE_HELM")]
     helm: Option<PathBuf>,
@@ -84,26 +90,46 @@ pub(crate) struct Arguments {
     cluster: ClusterArguments,
 }
 
+/// What is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Addition {
+    /// Argo CD, to its own Application in app.yaml: it takes over what Helm installed, no pod changes, and Helm is not run for it
+    /// any more
+    SelfManagedArgocd,
+}
+
 fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
     let (least, most) = (*render::AGENT_TICKS.start(), *render::AGENT_TICKS.end());
     clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let folder = load::root(global.repo.as_deref())?;
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
+    let asked = arguments.with.contains(&Addition::SelfManagedArgocd);
+    // The root file brings all environments, so all of them get their windows first.
+    let rooted = repository.applies_root();
+    let (mut held, mut selected, mut environments) = (Vec::new(), Vec::new(), Vec::<EnvironmentName>::new());
+    for files in &repository.environments {
+        let name = &files.environment.name.value;
+        let named = arguments.environment.iter().any(|wanted| wanted == name.as_str());
+        let chosen = named || arguments.environment.is_empty();
+        if !chosen && !rooted {
+            continue;
+        }
+        let graph = selection::graph(repository, Some(files))?;
+        let (scope, nodes) = graph.scope(&forge_core::graph::Scope::Platform, Some(&files.environment.name))?;
+        let plan = forge_core::plan::plan(repository, files, &graph, &scope, &nodes);
+        let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
+        held.push((name.clone(), names.collect()));
+        if chosen {
+            selected.push(&files.environment);
+            environments.push(name.clone());
+        }
+    }
     for wanted in &arguments.environment {
         selection::environment(repository, wanted)?;
     }
-    let asked = |name: &EnvironmentName| {
-        arguments.environment.is_empty() || arguments.environment.iter().any(|wanted| wanted == name.as_str())
-    };
-    let all = repository.environments.iter().map(|files| &files.environment);
-    let selected: Vec<&Environment> = all.filter(|environment| asked(&environment.name.value)).collect();
-    let environments: Vec<EnvironmentName> =
-        selected.iter().map(|environment| environment.name.value.clone()).collect();
-    let held = root::held(repository, &environments)?;
     let places = Places {
         workflows: arguments.cluster.workflows_namespace.clone(),
         argocd: repository.installation.argo.namespace.to_string(),
@@ -114,9 +140,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
-    let purpose = Purpose { root: root::is_applied(repository), ..purpose };
+    let purpose = Purpose { root: rooted, ..purpose };
     if arguments.print {
-        output.data(&printed(&usable, &purpose, &places, events.as_ref())?)?;
+        let vendored = asked.then(|| vendored(global)).transpose()?;
+        output.data(&printed(&usable, &purpose, &places, events.as_ref(), vendored)?)?;
         if events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
@@ -130,18 +157,30 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
             .hint(format!("leave it out for {TIMEOUT}")));
     }
+    let folder = load::root(global.repo.as_deref())?;
     let charts = Charts::chosen(arguments.charts.as_deref(), &folder)?;
+    let root = install::root(repository)?;
+    let own = if asked { Some(install::own(repository)?) } else { None };
+    let given = own.as_ref().map(|own| (own, folder.as_path()));
     if arguments.check {
         let health = usable.health_checks()?;
-        let installing = install::installing(&purpose, &health, usable.values()?, &charts)?;
-        return block_on(checked(arguments, &purpose, places, &health, &installing, output))?;
+        let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
+        let root = root.as_ref().map(|root| (root, asked));
+        return block_on(checked(arguments, &purpose, places, &health, &installing, root, output))?;
     }
+    let mut further = Vec::new();
     let installing = if installs(&purpose) {
-        install::installing(&purpose, &usable.health_checks()?, usable.values()?, &charts)?
+        let (health, values) = (usable.health_checks()?, usable.values()?);
+        further.extend(own.as_ref().and_then(|own| install::outdated(own, &purpose, &health, values)));
+        install::installing(&purpose, &health, values, &charts, given)?
     } else {
         Vec::new()
     };
-    let root = root::objects(&folder, repository)?;
+    if repository.root != RootFile::Absent && !rooted {
+        further.push(format!(
+            "{ROOT_APP_FILE} is applied by whoever owns Argo CD, now that AppProjects are there: kubectl apply -f {ROOT_APP_FILE}"
+        ));
+    }
     let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
     let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
@@ -166,6 +205,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let server = arguments.argocd_server.clone();
+        let patience = phase.timeout;
+        let root = root.map(|root| Rooting { root, asked, patience });
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
@@ -180,7 +221,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
     };
-    for note in notes {
+    for note in notes.into_iter().chain(further) {
         output.say(&format!("\nnote: {note}"));
     }
     output.say(&format!("\n{context} is prepared for runs\n\nhint: forge platform deploy --environment <environment>"));
@@ -191,12 +232,21 @@ fn installs(purpose: &Purpose) -> bool {
     Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
 }
 
-/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge.
+/// Where Argo CD's own Application takes its chart from: the repository, where that has it.
+fn vendored(global: &Global) -> Result<Source, Failure> {
+    let folder = load::root(global.repo.as_deref())?.join(CHARTS_FOLDER);
+    let chart = folder.join(Component::Cd.release()).join("Chart.yaml");
+    Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
+}
+
+/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge. With `own`, Argo CD's
+/// own Application in place of its values, its chart from there.
 fn printed(
     usable: &Usable,
     purpose: &Purpose,
     places: &Places,
     events: Option<&Events<'_>>,
+    own: Option<Source>,
 ) -> Result<String, Failure> {
     let objects = render::bootstrap(places, &purpose.environments);
     let mut documents: Vec<String> = objects.iter().map(|placed| yaml::write(&placed.object)).collect();
@@ -206,6 +256,11 @@ fn printed(
     for component in Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install) {
         let namespace = purpose.place(component);
         let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
+        if let (Component::Cd, Some(source)) = (component, own) {
+            let installation = &usable.repository.installation;
+            documents.push(scaffold::own_application(installation, &wanted.values, source));
+            continue;
+        }
         let chart = wanted.chart;
         let over = values_path(component);
         let values = yaml::write_blocks(&wanted.values);
@@ -226,6 +281,7 @@ async fn checked(
     mut places: Places,
     health: &HealthChecks,
     installing: &[Installing],
+    root: Option<(&Root, bool)>,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
     let cluster = Cluster::connect(&arguments.cluster).await?;
@@ -236,7 +292,8 @@ async fn checked(
     }
     let mut objects = render::bootstrap(&places, &purpose.environments);
     objects.extend(render::receipts(&places, &purpose.environments));
-    let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
+    let environments = &purpose.environments;
+    let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(checked.text())?;
     Ok(match checked.missing {

@@ -163,8 +163,7 @@ async fn prepare(
     let places = survey.places.clone();
     let collection = path::argo(&places.argocd, "applications");
     let (environments, lifetime) = (environments.into_iter().collect(), token::LIFETIME);
-    let root = Vec::new();
-    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events: None, root };
+    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events: None, root: None };
     bootstrap(&wanted, &mut done).await?;
     for application in applications {
         let name = application.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
+use forge_core::install::CHARTS_FOLDER;
+use forge_core::preflight::Component as Part;
 use forge_core::repository::{INSTALLATION_FILE, ROOT_APP_FILE};
-use forge_core::scaffold::{self, PLACEHOLDER, With};
+use forge_core::scaffold::{self, PLACEHOLDER, Source, With};
 
 use crate::cli::Global;
 use crate::git;
@@ -23,7 +25,8 @@ use forge_core::failure::Failure;
 pub(crate) struct Arguments {
     /// The folder; --repo or the current one if absent
     folder: Option<PathBuf>,
-    /// Add Applications for what the platform itself runs on
+    /// Add Applications for what the platform itself runs on; their charts come from argo/charts of the repository where they
+    /// are there, else from where they are published
     #[arg(long, value_delimiter = ',', value_name = "WHAT")]
     with: Vec<Component>,
     /// URL of this repository as Argo CD reads it
@@ -38,7 +41,7 @@ pub(crate) struct Arguments {
 enum Component {
     /// Crossplane, which serves EnvironmentConfig
     Crossplane,
-    /// Argo CD manages itself
+    /// Argo CD manages itself, once `forge bootstrap --with self-managed-argocd` has handed it over
     SelfManagedArgocd,
 }
 
@@ -60,9 +63,18 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let _lock = Lock::take(&folder)?;
     let url = arguments.url.clone().or_else(|| git::origin(&folder));
     let branch = git::branch(&folder).unwrap_or_else(|| "main".to_owned());
+    // A chart that the repository has itself is taken from there: no way out is needed.
+    let source = |component: Component, chart: &str| {
+        let vendored = folder.join(CHARTS_FOLDER).join(chart).join("Chart.yaml").is_file();
+        match (arguments.with.contains(&component), vendored) {
+            (false, _) => Source::Without,
+            (true, false) => Source::Published,
+            (true, true) => Source::Vendored,
+        }
+    };
     let with = With {
-        crossplane: arguments.with.contains(&Component::Crossplane),
-        argocd: arguments.with.contains(&Component::SelfManagedArgocd),
+        crossplane: source(Component::Crossplane, "crossplane"),
+        argocd: source(Component::SelfManagedArgocd, Part::Cd.release()),
     };
     let forge = scaffold::installation_file(url.as_deref(), &branch, arguments.registry.as_deref());
     let (mut written, _) = write_new(&folder, &[forge, scaffold::graph_file()], output)?;

@@ -15,7 +15,6 @@ use crate::cluster::{Cluster, ClusterArguments};
 use crate::load;
 use crate::output::Output;
 use crate::preflight::{LONGEST, TIMEOUT, Wanted, preflight, purpose};
-use crate::root;
 use crate::runtime::block_on;
 
 /// Check whether a cluster is ready, before anything is written to it
@@ -95,7 +94,7 @@ fn wanted(global: &Global, arguments: &Arguments) -> Result<Purpose, Failure> {
     let installation = repository.as_ref().map(|repository| &repository.installation);
     let workflows = &arguments.cluster.workflows_namespace;
     let purpose = purpose(installation, workflows, &arguments.image, environments);
-    let root = repository.as_ref().is_some_and(root::is_applied);
+    let root = repository.as_ref().is_some_and(Repository::applies_root);
     Ok(Purpose { storage: arguments.storage, root, ..purpose })
 }
 

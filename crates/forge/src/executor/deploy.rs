@@ -22,7 +22,6 @@ use crate::cluster::Cluster;
 use crate::interrupt::Interrupts;
 use crate::preflight;
 use crate::records;
-use crate::root;
 use crate::run::lease::{self, Conducted};
 use crate::run::prepare::{self, Made};
 use crate::run::{self, Place, follow};
@@ -59,9 +58,9 @@ pub(super) async fn deploy(
     let places = places.clone();
     let environments = vec![inputs.environment.clone()];
     let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
-    let purpose = Purpose { root: root::is_applied(desired.repository()), ..purpose };
-    let parts = phase_one::installing(inputs, &desired, &purpose)?;
+    let purpose = Purpose { root: desired.repository().applies_root(), ..purpose };
     let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
+    let parts = phase_one::installing(inputs, &desired, &purpose, say)?;
     match looked {
         Prepared::Yes(_) if inputs.dry_run => {}
         Prepared::Yes(_) => {
@@ -91,7 +90,7 @@ pub(super) async fn deploy(
             let work = async {
                 // Helm is not dropped half way: it listens itself.
                 phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
-                unless_stopped(interrupts, prepared(&cluster, to, &desired, &inputs.environment, done)).await
+                unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
         }

@@ -10,7 +10,7 @@ use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::executor::Inputs;
 use forge_core::failure::Failure;
-use forge_core::graph::{Graph, NodeIx};
+use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::EnvironmentName;
 use forge_core::plan::{Plan, plan};
 use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
@@ -24,11 +24,7 @@ use crate::commands::selection::{self, Usable};
 use crate::git_checkout::checkout;
 use crate::git_reader::GitCredentials;
 use crate::load;
-use crate::root;
 use crate::write_files::read_own;
-
-/// The files of the repository, below the folder that they are fetched into.
-const TREE: &str = "tree";
 
 /// What is to be deployed.
 pub(super) struct Desired {
@@ -37,9 +33,9 @@ pub(super) struct Desired {
     pub(super) nodes: Vec<NodeIx>,
     pub(super) plan: Plan,
     pub(super) commit: CommitId,
-    /// Applications that first windows hold.
-    pub(super) held: Vec<(EnvironmentName, BTreeSet<String>)>,
-    /// Where it was written to; gone when this is.
+    /// Applications that a first window holds.
+    held: BTreeSet<String>,
+    /// Where the repository is, until this is dropped.
     folder: TempDir,
 }
 
@@ -52,9 +48,25 @@ impl Desired {
         &self.usable.repository
     }
 
-    /// The files of the repository.
-    pub(super) fn tree(&self) -> PathBuf {
-        self.folder.path().join(TREE)
+    /// What the first windows hold: of this environment, and of all of them where there is a root file, which brings them all.
+    ///
+    /// # Errors
+    /// When the graph of another environment cannot be built.
+    pub(super) fn held(&self, own: &EnvironmentName) -> Result<Vec<(EnvironmentName, BTreeSet<String>)>, Failure> {
+        let repository = self.repository();
+        let mut held = vec![(own.clone(), self.held.clone())];
+        let others = repository.environments.iter().filter(|files| files.environment.name.value != *own);
+        for files in others.filter(|_| repository.applies_root()) {
+            let (name, graph) = (&files.environment.name.value, selection::graph(repository, Some(files))?);
+            let (scope, nodes) = graph.scope(&Scope::Platform, Some(name))?;
+            held.push((name.clone(), explicit(&plan(repository, files, &graph, &scope, &nodes))));
+        }
+        Ok(held)
+    }
+
+    /// Its files: a chart may be among them.
+    pub(super) fn files(&self) -> PathBuf {
+        tree(&self.folder)
     }
 }
 
@@ -69,12 +81,17 @@ pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, 
             .hint("TMPDIR names the folder that is used; in a pod, mount an emptyDir at /tmp")
     })?;
     let (folder, commit) = fetched(inputs, options, folder).await?;
-    let tree = folder.path().join(TREE);
+    let tree = tree(&folder);
     let replaced = match &dag {
         Some((path, text)) => Some((replace(&tree, inputs, path, text)?, path.as_str())),
         None => None,
     };
     judged(inputs, folder, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+}
+
+/// Where the files of the repository are.
+fn tree(folder: &TempDir) -> PathBuf {
+    folder.path().join("tree")
 }
 
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
@@ -83,7 +100,7 @@ async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<
     let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        let (clone, tree) = (folder.path().join("clone"), folder.path().join(TREE));
+        let (clone, tree) = (folder.path().join("clone"), tree(&folder));
         let found = checkout(&url, &revision, &credentials, &clone, &tree);
         // The history is not needed any more, and a pod has little room.
         let _ = fs::remove_dir_all(&clone);
@@ -137,17 +154,17 @@ fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
 
 /// Checks the repository and makes the plan.
 fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
-    let tree = &folder.path().join(TREE);
+    let tree = tree(&folder);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
         let message = format!("no {INSTALLATION_FILE} in `{repository}` at {revision}");
         return Err(Failure::new(Code::NotARepository, message).hint("is this the GitOps repository that is meant?"));
     }
-    let report = load::lint(tree).map_err(|message| Failure::new(Code::Unreadable, message))?;
+    let report = load::lint(&tree).map_err(|message| Failure::new(Code::Unreadable, message))?;
     let usable = Usable::of(report)?;
     let repository = &usable.repository;
     let files = selection::environment(repository, inputs.environment.as_str())?;
-    let domain = domain(tree, &files.environment.path);
+    let domain = domain(&tree, &files.environment.path);
     let findings = inputs.contradictions(&repository.installation, &files.environment, domain.as_deref());
     if !findings.is_empty() {
         let message = "the inputs and the repository contradict each other; nothing was written";
@@ -158,12 +175,21 @@ fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired,
     let files = inputs.limited(files);
     let graph = selection::graph(repository, Some(&files))?;
     let name = &files.environment.name.value;
-    let (scope, nodes) = graph.scope(&inputs.scope, Some(name))?;
-    let plan = plan(repository, &files, &graph, &scope, &nodes);
+    let planned = |scope: &Scope| -> Result<(Vec<NodeIx>, Plan), Failure> {
+        let (scope, nodes) = graph.scope(scope, Some(name))?;
+        let plan = plan(repository, &files, &graph, &scope, &nodes);
+        Ok((nodes, plan))
+    };
+    let (nodes, plan) = planned(&inputs.scope)?;
     usable.require_pointers(&files, &graph, &nodes)?;
     // A first window holds everything, whatever this run is about.
-    let held = root::held(repository, std::slice::from_ref(name))?;
-    Ok(Desired { graph, nodes, plan, commit, held, usable, folder })
+    let held = explicit(&planned(&Scope::Platform)?.1);
+    Ok(Desired { graph, nodes, plan, commit, held, folder, usable })
+}
+
+/// The Applications of a plan that are not Forge's own first nodes.
+fn explicit(plan: &Plan) -> BTreeSet<String> {
+    plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect()
 }
 
 /// The domain that the environment's own `env.yaml` has, where it has one.

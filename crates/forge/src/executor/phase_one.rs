@@ -19,11 +19,11 @@ use serde_json::Value;
 use super::Stopped;
 use super::desired::Desired;
 use crate::account::{self, Stored};
+use crate::bootstrap::root::{self, Rooting};
 use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
-use crate::root;
 use crate::run::prepare;
 
 /// Where a cluster stands.
@@ -55,6 +55,7 @@ pub(super) async fn looked(
             has_receipt(cluster, places, &inputs.environment).await?
                 && seen(cluster, &project).await?.is_some()
                 && (mounted || has_token(cluster, workflows).await?)
+                && root_is_settled(cluster, inputs, desired).await?
         }
         _ => false,
     };
@@ -94,28 +95,41 @@ async fn has_receipt(cluster: &Cluster, places: &Places, environment: &Environme
     Ok(true)
 }
 
-/// Whether the account may look at what Helm keeps of these: asked, and not tried, because a refusal is nothing to cause on
-/// every deployment.
+/// Whether the account holds a right: asked, and not tried, because a refusal is nothing to cause on every deployment.
+async fn may(
+    cluster: &Cluster,
+    namespace: &str,
+    (group, resource): (&'static str, &'static str),
+    verb: &'static str,
+) -> Result<bool, Failure> {
+    let reviews = path::global("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    let (namespace, name) = (namespace.to_owned(), String::new());
+    let ask = Ask::Resource { namespace, group, resource, verb, name };
+    Ok(Answer::read(&cluster.create(&reviews, &ask.review()).await?) == Answer::Allowed)
+}
+
+/// Whether the account may look at what Helm keeps of these: that of a run may not.
 ///
 /// # Errors
 /// When it is not answered.
-pub(super) async fn may_look(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Stopped> {
-    let reviews = path::global("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+pub(super) async fn may_look(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Failure> {
     let places: BTreeSet<&str> = installing.iter().map(|part| part.wanted.namespace.as_str()).collect();
     for namespace in places {
-        let ask = Ask::Resource {
-            namespace: namespace.to_owned(),
-            group: "",
-            resource: "secrets",
-            verb: "list",
-            name: String::new(),
-        };
-        let review = cluster.create(&reviews, &ask.review()).await.map_err(Failure::from)?;
-        if Answer::read(&review) != Answer::Allowed {
+        if !may(cluster, namespace, ("", "secrets"), "list").await? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Nothing of the root file has to be written. Whoever may not look, as the account of a run, leaves it as it is.
+async fn root_is_settled(cluster: &Cluster, inputs: &Inputs, desired: &Desired) -> Result<bool, Failure> {
+    let Some(rooting) = rooting(inputs, desired)? else { return Ok(true) };
+    let argocd = desired.repository().installation.argo.namespace.as_str();
+    if !may(cluster, argocd, ("argoproj.io", "applicationsets"), "get").await? {
+        return Ok(true);
+    }
+    root::settled(cluster, &rooting).await
 }
 
 /// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
@@ -125,17 +139,34 @@ async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> 
     Ok(stored.is_some_and(|stored| stored.id.is_none() || !stored.is_due(Timestamp::now())))
 }
 
-/// What of Argo is to be installed.
+/// The root file, where it is Forge's to apply.
+fn rooting(inputs: &Inputs, desired: &Desired) -> Result<Option<Rooting>, Failure> {
+    let (asked, patience) = (inputs.self_managed_argocd, std::time::Duration::from_secs(TIMEOUT.seconds()));
+    Ok(install::root(desired.repository())?.map(|root| Rooting { root, asked, patience }))
+}
+
+/// What of Argo is to be installed. `say` hears of what is good to know about it.
 ///
 /// # Errors
 /// When charts, values or health checks cannot be used.
-pub(super) fn installing(inputs: &Inputs, desired: &Desired, purpose: &Purpose) -> Result<Vec<Installing>, Failure> {
+pub(super) fn installing(
+    inputs: &Inputs,
+    desired: &Desired,
+    purpose: &Purpose,
+    say: impl Fn(&str),
+) -> Result<Vec<Installing>, Failure> {
+    let own = if inputs.self_managed_argocd { Some(install::own(desired.repository())?) } else { None };
     if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
         return Ok(Vec::new());
     }
-    let charts = Charts::chosen(inputs.charts.as_deref(), &desired.tree())?;
+    let charts = Charts::chosen(inputs.charts.as_deref(), &desired.files())?;
     let usable = desired.usable();
-    install::installing(purpose, &usable.health_checks()?, usable.values()?, &charts)
+    let (health, values) = (usable.health_checks()?, usable.values()?);
+    if let Some(note) = own.as_ref().and_then(|own| install::outdated(own, purpose, &health, values)) {
+        say(&note);
+    }
+    let folder = desired.files();
+    install::installing(purpose, &health, values, &charts, own.as_ref().map(|own| (own, folder.as_path())))
 }
 
 /// Installs what is to be installed, and makes as it should be what is ours already. Where nothing is to be done, nothing is
@@ -162,7 +193,7 @@ pub(super) async fn installed(
     }
 }
 
-/// Makes what is Forge's own, for one environment. `done` hears of everything that was made.
+/// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made.
 ///
 /// # Errors
 /// When something may not be made, or Argo is not there.
@@ -170,14 +201,14 @@ pub(super) async fn prepared(
     cluster: &Cluster,
     places: Places,
     desired: &Desired,
-    environment: &EnvironmentName,
+    inputs: &Inputs,
     mut done: impl FnMut(&str),
 ) -> Result<(), Failure> {
+    let environment = &inputs.environment;
     let environments = vec![environment.clone()];
-    let held = desired.held.clone();
+    let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
     let lifetime = token::LIFETIME;
     let repository = desired.repository();
-    let root = root::objects(&desired.tree(), repository)?;
     let installation = &repository.installation;
     let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
     let selected = files.map(|files| &files.environment).into_iter().collect();

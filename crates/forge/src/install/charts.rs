@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::failure::Failure;
-use forge_core::install::{CHARTS_FOLDER, Chart, REPOSITORY};
+use forge_core::install::{APPLICATION, CHARTS_FOLDER, ChartPlace, REPOSITORY, chart};
 use forge_core::name::clip;
+use forge_core::preflight::Component;
 use forge_core::url::without_credentials;
 use forge_core::yaml::{Dialect, Limits, read};
 
@@ -27,6 +28,8 @@ pub(crate) enum Charts {
     Registry(String),
     /// A repository with an index.
     Repository(String),
+    /// The folder of charts of the GitOps repository; what it does not have comes from where it is published.
+    Own(PathBuf),
 }
 
 /// One chart, as helm takes it.
@@ -67,17 +70,29 @@ impl Charts {
         let own = repository.join(CHARTS_FOLDER);
         match named {
             Some(named) => Self::parse(named),
-            None if own.is_dir() => Ok(Self::Folder(own)),
+            None if own.is_dir() => Ok(Self::Own(own)),
             None => Self::parse(REPOSITORY),
         }
     }
 
-    /// One chart of it, at the version that is installed and no other.
+    /// The chart of Argo CD's own Application, and its version: a folder of the repository holds both, else it comes from where
+    /// charts come from.
+    ///
+    /// # Errors
+    /// When it is not there, or is another chart.
+    pub(crate) fn own(&self, place: &ChartPlace, repository: &Path) -> Result<(Source, String), Failure> {
+        let name = chart(Component::Cd).name;
+        match place {
+            ChartPlace::Version(version) => Ok((self.source(name, version)?, version.clone())),
+            ChartPlace::Folder(folder) => in_repository(repository, folder, name),
+        }
+    }
+
+    /// One chart of it, at this version and no other.
     ///
     /// # Errors
     /// When it is not there, or is another version.
-    pub(crate) fn source(&self, chart: &Chart) -> Result<Source, Failure> {
-        let (name, version) = (chart.name, chart.version);
+    pub(crate) fn source(&self, name: &str, version: &str) -> Result<Source, Failure> {
         let words = |words: &[&str]| -> Vec<OsString> { words.iter().map(OsString::from).collect() };
         match self {
             Self::Registry(url) => {
@@ -91,8 +106,44 @@ impl Charts {
                 let (path, content) = at_hand(folder, name, version)?;
                 Ok(Source { arguments: vec![path.into_os_string()], content: Some(content) })
             }
+            Self::Own(folder) => {
+                let has = folder.join(name).is_dir() || folder.join(format!("{name}-{version}.tgz")).is_file();
+                let place = if has { Self::Folder(folder.clone()) } else { Self::parse(REPOSITORY)? };
+                place.source(name, version)
+            }
         }
     }
+}
+
+/// A chart that is a folder of the repository.
+fn in_repository(repository: &Path, folder: &str, name: &str) -> Result<(Source, String), Failure> {
+    let shown = clip(folder);
+    let unusable = |message: String| {
+        Failure::new(Code::ChartUnusable, message)
+            .hint(format!("Application `{APPLICATION}` in app.yaml names the folder that holds chart {name}"))
+    };
+    let unread = |error: std::io::Error| unusable(format!("chart {name} in `{shown}` cannot be read: {error}"));
+    let root = fs::canonicalize(repository).map_err(unread)?;
+    let path = fs::canonicalize(root.join(folder)).map_err(unread)?;
+    if !path.starts_with(&root) {
+        return Err(unusable(format!("`{shown}` leads out of the repository")));
+    }
+    let description = path.join("Chart.yaml");
+    let (found, version) = (read_field(&description, "name"), read_field(&description, "version"));
+    match (found.map_err(unread)?, version.map_err(unread)?) {
+        (Some(found), Some(version)) if found == name => {
+            Ok((Source { content: Some(content(&path).map_err(unread)?), arguments: vec![path.into()] }, version))
+        }
+        _ => Err(unusable(format!("`{shown}` is not chart {name}"))),
+    }
+}
+
+/// What is in an unpacked chart.
+fn content(unpacked: &Path) -> std::io::Result<Digest> {
+    let mut files = Vec::new();
+    collect(unpacked, "", DEEPEST, &mut files)?;
+    files.sort();
+    Ok(Digest::of_json(&files))
 }
 
 /// A chart of a folder, by its whole path, and what is in it.
@@ -111,15 +162,13 @@ fn at_hand(folder: &Path, name: &str, version: &str) -> Result<(PathBuf, Digest)
     let archive = root.join(format!("{name}-{version}.tgz"));
     let unpacked = root.join(name);
     if unpacked.is_dir() {
-        let found = read_version(&unpacked.join("Chart.yaml")).map_err(unread)?;
+        let found = read_field(&unpacked.join("Chart.yaml"), "version").map_err(unread)?;
         if found.as_deref() != Some(version) {
             let found = found.map_or_else(|| "no version".to_owned(), |found| format!("version {}", clip(&found)));
             return Err(unusable(format!("chart {name} in `{shown}` has {found}; installed is {version}")));
         }
-        let mut files = Vec::new();
-        collect(&unpacked, "", DEEPEST, &mut files).map_err(unread)?;
-        files.sort();
-        return Ok((unpacked, Digest::of_json(&files)));
+        let content = content(&unpacked).map_err(unread)?;
+        return Ok((unpacked, content));
     }
     if archive.is_file() {
         let content = digest(&archive).map_err(unread)?;
@@ -128,11 +177,11 @@ fn at_hand(folder: &Path, name: &str, version: &str) -> Result<(PathBuf, Digest)
     Err(unusable(format!("`{shown}` has neither {name}/ nor {name}-{version}.tgz")))
 }
 
-/// The version that a chart says it is.
-fn read_version(description: &Path) -> std::io::Result<Option<String>> {
+/// What a chart says it is.
+fn read_field(description: &Path, field: &str) -> std::io::Result<Option<String>> {
     let text = fs::read_to_string(description)?;
     let stream = read(&text, Dialect::Kubernetes, Limits::EMBEDDED);
-    Ok(stream.documents.first().and_then(|document| document.text_at(&["version"])).map(str::to_owned))
+    Ok(stream.documents.first().and_then(|document| document.text_at(&[field])).map(str::to_owned))
 }
 
 fn digest(file: &Path) -> std::io::Result<Digest> {
@@ -167,7 +216,10 @@ fn collect(root: &Path, below: &str, depth: usize, files: &mut Vec<(String, Dige
 mod tests {
     use super::*;
 
-    const CHART: Chart = Chart { name: "argo-cd", version: "9.2.0", app_version: "v3.2.2", oldest: (3, 0) };
+    /// The one that is asked for.
+    fn source(charts: &Charts) -> Result<Source, Failure> {
+        charts.source("argo-cd", "9.2.0")
+    }
 
     fn words(source: &Source) -> Vec<&str> {
         source.arguments.iter().map(|word| word.to_str().unwrap()).collect()
@@ -175,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_folder_a_registry_or_a_repository() {
-        let source = |text: &str| Charts::parse(text).unwrap().source(&CHART).unwrap();
+        let source = |text: &str| source(&Charts::parse(text).unwrap()).unwrap();
         let registry = source("oci://r.example.com/charts/");
         assert_eq!(words(&registry), ["oci://r.example.com/charts/argo-cd", "--version", "9.2.0"]);
         assert_eq!(
@@ -197,7 +249,12 @@ mod tests {
         assert_eq!(chosen(None), Charts::Repository(REPOSITORY.to_owned()));
         let own = folder.path().join(CHARTS_FOLDER);
         fs::create_dir_all(&own).unwrap();
-        assert_eq!(chosen(None), Charts::Folder(own));
+        assert_eq!(chosen(None), Charts::Own(own.clone()));
+        fs::write(own.join("argo-cd-9.2.0.tgz"), "archive").unwrap();
+        let source = |name: &str, version: &str| chosen(None).source(name, version).unwrap();
+        assert_eq!(source("argo-cd", "9.2.0").content, Some(Digest::of(b"archive")));
+        // What it does not have is not missing.
+        assert!(words(&source("argo-events", "2.4.19")).contains(&REPOSITORY));
         assert_eq!(chosen(Some("oci://r.example.com/x")), Charts::Registry("oci://r.example.com/x".to_owned()));
     }
 
@@ -205,30 +262,56 @@ mod tests {
     fn a_folder_has_the_version_that_is_installed_and_its_content_counts() {
         let folder = tempfile::tempdir().unwrap();
         let charts = Charts::Folder(folder.path().to_owned());
-        let failure = charts.source(&CHART).unwrap_err();
+        let failure = source(&charts).unwrap_err();
         assert!(failure.message.contains("neither argo-cd/ nor argo-cd-9.2.0.tgz"), "{}", failure.message);
         fs::create_dir_all(folder.path().join("argo-cd/templates")).unwrap();
         let write = |path: &str, text: &str| fs::write(folder.path().join("argo-cd").join(path), text).unwrap();
         write("Chart.yaml", "name: argo-cd\nversion: 9.1.0\n");
-        let failure = charts.source(&CHART).unwrap_err();
+        let failure = source(&charts).unwrap_err();
         assert_eq!(failure.code, Code::ChartUnusable);
         assert!(failure.message.ends_with("has version 9.1.0; installed is 9.2.0"), "{}", failure.message);
         write("Chart.yaml", "name: argo-cd\nversion: 9.2.0\n");
         write("templates/a.yaml", "a: 1\n");
-        let first = charts.source(&CHART).unwrap();
-        assert_eq!(first, charts.source(&CHART).unwrap());
+        let first = source(&charts).unwrap();
+        assert_eq!(first, source(&charts).unwrap());
         assert!(Path::new(&first.arguments[0]).is_absolute());
         write("templates/a.yaml", "a: 2\n");
-        assert_ne!(first.content, charts.source(&CHART).unwrap().content);
+        assert_ne!(first.content, source(&charts).unwrap().content);
     }
 
     #[test]
     fn an_archive_does_where_nothing_is_unpacked() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("argo-cd-9.2.0.tgz"), "archive").unwrap();
-        let source = Charts::Folder(folder.path().to_owned()).source(&CHART).unwrap();
-        assert!(words(&source)[0].ends_with("/argo-cd-9.2.0.tgz"));
-        assert_eq!(source.content, Some(Digest::of(b"archive")));
-        assert!(Charts::Folder(folder.path().join("nowhere")).source(&CHART).is_err());
+        let found = source(&Charts::Folder(folder.path().to_owned())).unwrap();
+        assert!(words(&found)[0].ends_with("/argo-cd-9.2.0.tgz"));
+        assert_eq!(found.content, Some(Digest::of(b"archive")));
+        assert!(source(&Charts::Folder(folder.path().join("nowhere"))).is_err());
+    }
+
+    #[test]
+    fn the_chart_of_argo_cds_own_application_may_be_in_the_repository_at_any_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, charts) = (folder.path(), Charts::parse("oci://r.example.com/charts").unwrap());
+        let own = |path: &str| charts.own(&ChartPlace::Folder(path.to_owned()), root);
+        assert_eq!(own("argo/charts/argo-cd").unwrap_err().code, Code::ChartUnusable);
+        fs::create_dir_all(root.join("argo/charts/argo-cd")).unwrap();
+        let write = |text: &str| fs::write(root.join("argo/charts/argo-cd/Chart.yaml"), text).unwrap();
+        write("name: other\nversion: 9.3.1\n");
+        assert!(own("argo/charts/argo-cd").unwrap_err().message.ends_with("is not chart argo-cd"));
+        write("name: argo-cd\nversion: 9.3.1\n");
+        let (found, version) = own("argo/charts/argo-cd").unwrap();
+        assert_eq!(version, "9.3.1");
+        assert!(words(&found)[0].ends_with("/argo/charts/argo-cd") && found.content.is_some());
+        // The same chart elsewhere has the same content.
+        let elsewhere = Charts::Folder(root.join("argo/charts")).source("argo-cd", "9.3.1").unwrap();
+        assert_eq!(elsewhere, found);
+        std::os::unix::fs::symlink("/", root.join("out")).unwrap();
+        assert!(own("out").unwrap_err().message.contains("leads out of the repository"));
+        let (found, version) = charts.own(&ChartPlace::Version("9.4.0".to_owned()), root).unwrap();
+        assert_eq!(
+            (words(&found), version.as_str()),
+            (vec!["oci://r.example.com/charts/argo-cd", "--version", "9.4.0"], "9.4.0")
+        );
     }
 }

@@ -3,13 +3,16 @@
 
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
-use forge_core::install::{Observed, Step, Wanted, Weight, decide, differences, says};
+use forge_core::install::{APPLICATION, Observed, Step, Wanted, Weight, differences, says};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{ARGOCD_SECRET, Placed};
+use forge_core::repository::ROOT_APP_FILE;
+use forge_core::root::{self, Handover, Root, identity};
 use serde_json::Value;
 
 use super::{Found, Installing, found};
+use crate::bootstrap::root::{Found as Rooted, handing, look};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
 
 /// What was found, for people.
@@ -48,6 +51,8 @@ pub(crate) struct Compared<'c> {
     /// Forge's own objects.
     pub(crate) objects: &'c [Placed],
     pub(crate) environments: &'c [EnvironmentName],
+    /// The root file, where it is Forge's to apply, and whether Argo CD is to be handed over to its own Application.
+    pub(crate) root: Option<(&'c Root, bool)>,
 }
 
 /// Compares.
@@ -56,25 +61,33 @@ pub(crate) struct Compared<'c> {
 /// When something cannot be read.
 pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<Checked, Failure> {
     let mut checked = Checked::default();
+    let mut purpose = compared.purpose.clone();
     for part in compared.installing {
         let found = found(cluster, &part.wanted).await?;
         installed(&part.wanted, &found, &mut checked);
+        if found.managed.is_some() {
+            // What it is told is Git's to say, so it is looked at like one of somebody else.
+            purpose.intents.cd = Intent::Existing;
+        }
     }
-    if Component::ALL.into_iter().any(|component| compared.purpose.intent(component) == Intent::Existing) {
-        let observed = observe(cluster, compared.purpose).await?;
-        existing(compared, &observed, &mut checked);
+    if Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Existing) {
+        let observed = observe(cluster, &purpose).await?;
+        existing(&purpose, compared.health, &observed, &mut checked);
     }
     own(cluster, compared, &mut checked).await?;
+    if let Some((root, asked)) = compared.root {
+        rooted(&look(cluster, root, asked).await?, &mut checked);
+    }
     Ok(checked)
 }
 
 /// A part of Argo that Forge installs.
 fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
-    let (title, chart) = (wanted.component.title(), &wanted.chart);
+    let (title, chart, version) = (wanted.component.title(), wanted.chart.name, &wanted.version);
     let again = "`forge bootstrap` does it";
-    match decide(wanted, &found.revisions, found.receipt.as_ref(), &found.faults.broken) {
+    match found.next(wanted) {
         Step::Nothing { revision } => match found.faults.first() {
-            None => checked.good(&format!("{title}: chart {} {}, revision {revision}", chart.name, chart.version)),
+            None => checked.good(&format!("{title}: chart {chart} {version}, revision {revision}")),
             Some(why) => {
                 let fix = format!("`kubectl -n {} get pods` shows which do not run", wanted.namespace);
                 checked.missing(&format!("{title} is installed and not available: {why}"), &fix);
@@ -84,10 +97,10 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
             checked.missing(&format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
-            let what = format!("{title} is not installed; chart {} {} would be", chart.name, chart.version);
+            let what = format!("{title} is not installed; chart {chart} {version} would be");
             checked.missing(&what, again);
         }
-        Step::Upgrade { from, why } => {
+        Step::Upgrade { from, why, .. } => {
             checked.missing(&format!("{title}: revision {from} is not what it should be: {why}"), again);
         }
         Step::RollBack { from, status, .. } | Step::Uninstall { revision: from, status } => {
@@ -96,7 +109,14 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
         }
         Step::Refuse { .. } => {
             let fix = format!("set `argo: {{{}: existing}}` in forge.yaml, or remove it", wanted.component.field());
-            checked.missing(&format!("{title}: Helm release {} is somebody else's", chart.name), &fix);
+            checked.missing(&format!("{title}: Helm release {chart} is somebody else's"), &fix);
+        }
+        Step::Managed { how } => {
+            checked.good(&format!("{title}: managed by its own Application `{APPLICATION}`: {how}"));
+            if found.managed.as_ref().is_some_and(|managed| !managed.well) {
+                let fix = format!("`kubectl -n {} describe application {APPLICATION}` says why", wanted.namespace);
+                checked.advice(&format!("{title}: its own Application is not Synced and Healthy"), &fix);
+            }
         }
     }
 }
@@ -114,10 +134,10 @@ async fn observe(cluster: &Cluster, purpose: &Purpose) -> Result<Observed, Clust
 }
 
 /// Parts of Argo that are somebody else's.
-fn existing(compared: &Compared<'_>, observed: &Observed, checked: &mut Checked) {
-    let found = differences(compared.purpose, observed, compared.health);
+fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, checked: &mut Checked) {
+    let found = differences(purpose, observed, health);
     for component in Component::ALL {
-        if compared.purpose.intent(component) != Intent::Existing {
+        if purpose.intent(component) != Intent::Existing {
             continue;
         }
         let mut good = true;
@@ -171,11 +191,49 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
     Ok(())
 }
 
+/// What is there of the root file.
+fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
+    let before = checked.missing;
+    let again = "`forge bootstrap` does it";
+    let mut tell = |object: &Value, step: root::Step| {
+        let name = identity(object);
+        match step {
+            root::Step::Nothing | root::Step::Left => {}
+            root::Step::Make => checked.missing(&format!("{name} of {ROOT_APP_FILE} is not there"), again),
+            root::Step::Change => checked.missing(&format!("{name} says something else than {ROOT_APP_FILE}"), again),
+            root::Step::Refuse => {
+                let what = format!("{name} is somebody else's and says something else than {ROOT_APP_FILE}");
+                checked.missing(&what, &format!("to hand it over: {}", handing(object)));
+            }
+        }
+    };
+    for (placed, step) in &found.objects {
+        tell(&placed.object, *step);
+    }
+    if let Some((placed, Handover::Done(step), _)) = &found.own {
+        tell(&placed.object, *step);
+    }
+    match &found.own {
+        Some((_, Handover::Compare, _)) => {
+            checked.missing(&format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
+        }
+        Some((_, Handover::NotAsked, _)) => checked.advice(
+            &format!("{ROOT_APP_FILE} has an Application `{APPLICATION}`, and Argo CD is not handed over to it"),
+            "`forge bootstrap --with self-managed-argocd` does it",
+        ),
+        _ => {}
+    }
+    if checked.missing == before {
+        let count = found.objects.len() + usize::from(found.own.is_some());
+        checked.good(&format!("{ROOT_APP_FILE}: {count} objects"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Faults;
     use super::*;
-    use forge_core::install::{Receipt, Revision, Status};
+    use forge_core::install::{Managed, Receipt, Revision, Status};
     use forge_core::preflight::Intents;
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -189,7 +247,7 @@ mod tests {
     }
 
     fn revision(status: Status) -> Revision {
-        let chart = Some(wanted().chart.version.to_owned());
+        let chart = Some(wanted().version);
         Revision { number: 2, status, ours: true, digest: Some(wanted().label()), chart }
     }
 
@@ -197,7 +255,7 @@ mod tests {
         let faults = Faults { broken: Vec::new(), waiting: waiting.iter().map(|why| (*why).to_owned()).collect() };
         let receipt = Some(Receipt::new(&wanted(), 2, Vec::new()));
         let mut checked = Checked::default();
-        installed(&wanted(), &Found { revisions, stored: None, receipt, faults }, &mut checked);
+        installed(&wanted(), &Found { revisions, stored: None, receipt, faults, managed: None }, &mut checked);
         (checked.text().lines().next().unwrap().to_owned(), checked.missing)
     }
 
@@ -234,6 +292,51 @@ mod tests {
     }
 
     #[test]
+    fn an_argo_cd_that_manages_itself_is_good_whatever_helm_knows_of_it() {
+        let tell = |managed: Managed| {
+            let foreign = Revision { ours: false, ..revision(Status::Failed) };
+            let faults = Faults { broken: vec!["Deployment x is gone".to_owned()], waiting: Vec::new() };
+            let mut checked = Checked::default();
+            let found = Found { revisions: vec![foreign], stored: None, receipt: None, faults, managed: Some(managed) };
+            installed(&wanted(), &found, &mut checked);
+            (checked.text().to_owned(), checked.missing)
+        };
+        let (text, missing) = tell(Managed { how: "Synced, Healthy".to_owned(), well: true });
+        assert_eq!(
+            (text.as_str(), missing),
+            ("ok       Argo CD: managed by its own Application `argocd`: Synced, Healthy\n", 0)
+        );
+        let (text, missing) = tell(Managed { how: "OutOfSync, Degraded".to_owned(), well: false });
+        assert!(
+            text.contains("advice   Argo CD: its own Application is not Synced and Healthy") && missing == 0,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_of_the_root_file_is_not_as_it_should_be_is_told() {
+        let object =
+            serde_json::json!({"kind": "ApplicationSet", "metadata": {"name": "environments", "namespace": "argocd"}});
+        let placed = Placed { collection: String::new(), object };
+        let tell = |step: root::Step, own: Handover| {
+            let mut checked = Checked::default();
+            let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own, None)) };
+            rooted(&found, &mut checked);
+            (checked.text().to_owned(), checked.missing)
+        };
+        let (text, missing) = tell(root::Step::Nothing, Handover::Done(root::Step::Left));
+        assert_eq!((text.as_str(), missing), ("ok       app.yaml: 2 objects\n", 0));
+        let (text, missing) = tell(root::Step::Make, Handover::Compare);
+        assert!(
+            text.contains("missing  ApplicationSet environments of app.yaml is not there") && missing == 2,
+            "{text}"
+        );
+        let (text, missing) = tell(root::Step::Refuse, Handover::NotAsked);
+        assert!(text.contains("kubectl -n argocd label applicationset environments") && missing == 1, "{text}");
+        assert!(text.contains("advice   app.yaml has an Application `argocd`"), "{text}");
+    }
+
+    #[test]
     fn advice_is_told_and_is_not_missing() {
         let intents = Intents { cd: Intent::Install, ..Intents::existing() };
         let purpose = Purpose { intents, ..Purpose::default() };
@@ -244,11 +347,8 @@ mod tests {
             }]}}},
         });
         let observed = Observed { workloads: vec![controller], ..Observed::default() };
-        let health = health();
-        let compared =
-            Compared { purpose: &purpose, health: &health, installing: &[], objects: &[], environments: &[] };
         let mut checked = Checked::default();
-        existing(&compared, &observed, &mut checked);
+        existing(&purpose, &health(), &observed, &mut checked);
         assert_eq!(checked.missing, 0);
         let lines: Vec<&str> = checked.text().lines().collect();
         assert!(lines[0].starts_with("advice   Argo Workflows: ") && lines[0].contains("DEFAULT_REQUEUE_TIME"));

@@ -15,6 +15,7 @@ use forge_core::name::{clean, clip, cut};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -202,6 +203,25 @@ impl Helm {
         arguments.extend(words(&["--namespace", release.namespace, "--values"]));
         arguments.push(made.values.as_os_str().to_owned());
         self.run("template", arguments, QUICK, interrupts).await
+    }
+
+    /// The objects that an upgrade would make, with what the cluster can do; changes nothing.
+    pub(crate) async fn rendered(
+        &self,
+        release: Release<'_>,
+        made: Made<'_>,
+        interrupts: &mut Interrupts,
+    ) -> Result<String, HelmError> {
+        let mut arguments = words(&["upgrade", release.name]);
+        arguments.extend(made.chart.iter().cloned());
+        arguments.extend(words(&["--install", "--dry-run=server", "--reset-values", "--output", "json"]));
+        arguments.extend(words(&["--namespace", release.namespace, "--values"]));
+        arguments.push(made.values.as_os_str().to_owned());
+        let said = self.run("upgrade", arguments, QUICK, interrupts).await?;
+        let release: Option<Value> = serde_json::from_str(&said).ok();
+        let manifest = release.as_ref().and_then(|release| release.get("manifest")?.as_str());
+        let unclear = || HelmError::Failed { what: "upgrade", said: "its answer has no manifest".to_owned() };
+        manifest.map(str::to_owned).ok_or_else(unclear)
     }
 
     /// Installs or upgrades, waits until everything is ready, and takes it back by itself where it does not become so.
@@ -495,6 +515,22 @@ mod tests {
         assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace"));
         assert!(!arguments.contains("hunter2"), "{arguments}");
         assert!(values.contains("hunter2"), "{values}");
+    }
+
+    async fn rendered(helm: &Helm, interrupts: &mut Interrupts) -> Result<String, HelmError> {
+        let values = helm.file("values.json", "{}").unwrap();
+        helm.rendered(RELEASE, Made { chart: &words(&["charts/argo-cd"]), values: &values }, interrupts).await
+    }
+
+    #[test]
+    fn what_an_upgrade_would_make_is_asked_for_and_nothing_is_changed() {
+        let answer = r#"printf '%s' '{"name":"argo-cd","manifest":"a: 1\n"}'"#;
+        let script = format!("case \"$*\" in *--dry-run=server*) {answer};; *) exit 1;; esac");
+        assert_eq!(with("v3.22.0", &script, rendered).unwrap().unwrap(), "a: 1\n");
+        for odd in ["echo '{}'", "echo nothing", "exit 1"] {
+            let error = with("v3.22.0", odd, rendered).unwrap().unwrap_err();
+            assert!(matches!(error, HelmError::Failed { what: "upgrade", .. }), "{odd}: {error}");
+        }
     }
 
     #[test]

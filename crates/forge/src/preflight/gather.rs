@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forge_core::install;
 use forge_core::preflight::{
     self, Check, ClassFacts, Component, DefinitionFacts, Definitions, Finding, Intent, Judged, LimitFacts, Looked,
-    NamespaceFacts, NodeFacts, Purpose, QuotaFacts, Sample, Severity, WorkloadFacts,
+    NamespaceFacts, NodeFacts, Owner, Purpose, QuotaFacts, Sample, Severity, WorkloadFacts,
 };
+use forge_core::render::is_ours;
 use forge_core::rights::{self, Answer, Ask};
 use forge_core::view::shown;
 use futures::StreamExt as _;
@@ -211,8 +213,8 @@ async fn room(cluster: &Cluster, namespace: &str) -> Result<(Vec<QuotaFacts>, Ve
     Ok((quotas.iter().map(QuotaFacts::read).collect(), ranges.iter().map(LimitFacts::read).collect()))
 }
 
-/// Workloads of Argo in the whole cluster, and the Helm releases that Forge made.
-async fn argo(cluster: &Cluster, purpose: &Purpose) -> Result<(Vec<WorkloadFacts>, BTreeSet<String>), ClusterError> {
+/// Workloads of Argo in the whole cluster, and what of their owners is ours: Helm releases, and Argo CD's own Application.
+async fn argo(cluster: &Cluster, purpose: &Purpose) -> Result<(Vec<WorkloadFacts>, BTreeSet<Owner>), ClusterError> {
     let mut workloads = Vec::new();
     for plural in ["deployments", "statefulsets"] {
         let found = cluster.list(&path::global("apps", "v1", plural), "").await?;
@@ -226,7 +228,17 @@ async fn argo(cluster: &Cluster, purpose: &Purpose) -> Result<(Vec<WorkloadFacts
         let releases = cluster.list_metadata(&path::core(place, "secrets"), "owner=helm").await?;
         let names = releases.iter().filter(|release| preflight::release_is_ours(release));
         let names = names.filter_map(|release| release.pointer("/metadata/labels/name")?.as_str());
-        ours.extend(names.map(|name| format!("{place}/{name}")));
+        ours.extend(names.map(|name| Owner::Helm(format!("{place}/{name}"))));
+    }
+    if purpose.intent(Component::Cd) == Intent::Install {
+        let own = path::object(&path::argo(&purpose.argocd, "applications"), install::APPLICATION);
+        let own = match cluster.get(&own).await {
+            // Who may not look has nothing of it.
+            Err(ClusterError::Refused { code: 401 | 403, .. }) => None,
+            other => other?,
+        };
+        let own = own.filter(|own| is_ours(own) && install::managed(own, &purpose.argocd).is_some());
+        ours.extend(own.map(|_| Owner::Application(install::APPLICATION.to_owned())));
     }
     Ok((workloads, ours))
 }

@@ -14,6 +14,7 @@ use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::plan::Plan;
 use forge_core::render::{self, AGENT_TICK, AGENT_TICKS, IMAGE_ANNOTATION, PLUGIN, Places, TICK_ANNOTATION};
 use forge_core::run::{RunPlan, Runner};
+use forge_core::url::same_repository;
 use forge_core::view::LookedAt;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -185,12 +186,6 @@ fn is_ours(application: &Application, repository: Option<&str>) -> bool {
         ([source], Some(repository)) => !source.chart && same_repository(&source.url, repository),
         _ => false,
     }
-}
-
-/// Two ways to write one address.
-fn same_repository(a: &str, b: &str) -> bool {
-    let plain = |url: &str| url.trim_end_matches('/').trim_end_matches(".git").to_ascii_lowercase();
-    plain(a) == plain(b)
 }
 
 async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeId, Decision>, Failure> {

@@ -2,6 +2,7 @@
 //! fails is taken back. `tools/cluster` takes the sandbox down afterwards.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,22 +13,22 @@ use serde_json::Value;
 
 /// The sandbox without Argo.
 const NAME: &str = "bare";
-/// Namespaces that Argo is installed in.
-const PLACES: [&str; 3] = ["argocd", "argo", "argo-events"];
+/// Namespaces that Argo is installed in, and those that what it deploys is in.
+const PLACES: [&str; 5] = ["argocd", "argo", "argo-events", "crossplane-system", "forge-system"];
 /// Helm releases, in the order of installation.
 const RELEASES: [&str; 3] = ["argo-cd", "argo-workflows", "argo-events"];
 /// How long Kubernetes may take to remove a namespace with all that is in it.
 const GONE: Duration = Duration::from_secs(180);
 
 /// A bare cluster and a repository that says that Forge installs everything.
-struct Bare {
-    sandbox: Sandbox,
+pub(crate) struct Bare {
+    pub(crate) sandbox: Sandbox,
     image: String,
     folder: tempfile::TempDir,
 }
 
 impl Bare {
-    fn up() -> Self {
+    pub(crate) fn up() -> Self {
         let sandbox = Sandbox::up(NAME, &[]);
         let image = image::load(&sandbox, &built_binary("forge"));
         let folder = tempfile::tempdir().unwrap();
@@ -48,14 +49,27 @@ impl Bare {
         Self { sandbox, image, folder }
     }
 
-    /// `forge bootstrap`, for this cluster.
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// `forge` on a repository.
+    pub(crate) fn forge(&self, folder: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(built_binary("forge"));
-        command.args(["bootstrap", "--image", &self.image]).args(arguments);
-        command.arg("--charts").arg(&self.sandbox.charts).arg("--helm").arg(&self.sandbox.helm);
-        command.current_dir(self.folder.path()).env("KUBECONFIG", &self.sandbox.kubeconfig).env("NO_COLOR", "1");
-        command.env_remove("FORGE_ENVIRONMENT").env_remove("FORGE_FAILPOINT").env_remove("FORGE_FAILPOINTS");
+        command.args(arguments).current_dir(folder);
+        command.env("KUBECONFIG", &self.sandbox.kubeconfig).env("NO_COLOR", "1");
+        for variable in ["FORGE_ENVIRONMENT", "FORGE_FAILPOINT", "FORGE_FAILPOINTS", "FORGE_WITH"] {
+            command.env_remove(variable);
+        }
         command
+    }
+
+    /// `forge bootstrap` on a repository.
+    pub(crate) fn bootstrapping(&self, folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.forge(folder, &["bootstrap", "--image", &self.image]);
+        command.args(arguments).arg("--charts").arg(&self.sandbox.charts).arg("--helm").arg(&self.sandbox.helm);
+        command
+    }
+
+    /// `forge bootstrap`, on the repository of this test.
+    fn command(&self, arguments: &[&str]) -> Command {
+        self.bootstrapping(self.folder.path(), arguments)
     }
 
     /// Runs `forge bootstrap`, dying before a write where one is named, by its name or its number.
@@ -120,12 +134,12 @@ impl Bare {
         }
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.sandbox.kubectl(&[arguments, &["-o", "json"]].concat())).unwrap()
     }
 
     /// Status, revision and owner of every revision of every release, newest last.
-    fn releases(&self, name: &str) -> Vec<(u64, String, bool)> {
+    pub(crate) fn releases(&self, name: &str) -> Vec<(u64, String, bool)> {
         let all = self.json(&["get", "secrets", "-A", "-l", &format!("owner=helm,name={name}")]);
         let of = |secret: &Value| {
             let labels = &secret["metadata"]["labels"];
@@ -145,11 +159,25 @@ impl Bare {
     }
 
     /// Takes everything away, as if it had never been, so that a test can be run again by hand.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
+        // An Argo CD that manages itself would heal what is removed.
+        self.sandbox.try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
             let mut helm = Command::new(&self.sandbox.helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
             run(helm.env("KUBECONFIG", &self.sandbox.kubeconfig), None);
+        }
+        // Nobody is there any more who would do what these wait for.
+        for kind in ["applicationsets.argoproj.io", "applications.argoproj.io"] {
+            let names = self.sandbox.try_kubectl(&["get", kind, "-n", "argocd", "-o", "name"], None).stdout;
+            for name in names.lines() {
+                let nothing = r#"{"metadata":{"finalizers":null}}"#;
+                self.sandbox.try_kubectl(&["patch", name, "-n", "argocd", "--type", "merge", "-p", nothing], None);
+            }
+        }
+        for webhook in ["crossplane", "crossplane-no-usages"] {
+            let delete = ["delete", "validatingwebhookconfiguration", webhook, "--ignore-not-found"];
+            self.sandbox.try_kubectl(&delete, None);
         }
         self.sandbox.kubectl(&[&["delete", "namespace", "--ignore-not-found", "--wait=false"], &PLACES[..]].concat());
         eventually("the namespaces are gone", GONE, || {
@@ -158,7 +186,8 @@ impl Bare {
             if names.any(|name| PLACES.contains(&name)) { Err(left) } else { Ok(()) }
         });
         let crds = self.sandbox.kubectl(&["get", "crd", "-o", "name"]);
-        for crd in crds.lines().filter(|line| line.ends_with(".argoproj.io")) {
+        let of_ours = |line: &&str| line.ends_with(".argoproj.io") || line.ends_with(".crossplane.io");
+        for crd in crds.lines().filter(of_ours) {
             self.sandbox.try_kubectl(&["delete", crd, "--wait=false"], None);
         }
         let policies = "validatingadmissionpolicies,validatingadmissionpolicybindings";
@@ -172,14 +201,14 @@ impl Bare {
 
 /// What somebody tried to change with Forge's or Helm's hands since then: not the checks of phase 0, which ask and are not
 /// stored.
-fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
+pub(crate) fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
     let lines = attempts(sandbox, since).into_iter();
     let lines = lines.filter(|line| line.user == user && !line.resource.starts_with("selfsubject"));
     lines.map(|line| format!("{line:?}")).collect()
 }
 
 /// Who the kubeconfig of the sandbox is.
-fn user(sandbox: &Sandbox) -> String {
+pub(crate) fn user(sandbox: &Sandbox) -> String {
     let said = sandbox.kubectl(&["auth", "whoami", "-o", "json"]);
     let said: Value = serde_json::from_str(&said).unwrap();
     said["status"]["userInfo"]["username"].as_str().unwrap().to_owned()

@@ -14,5 +14,6 @@ mod never;
 mod order;
 mod preflight;
 mod readers;
+mod self_managed;
 mod stage;
 mod window;

@@ -1,0 +1,404 @@
+//! The root file on a cluster (SPEC.md section 4, phase 1): applied when every environment's AppProject holds its nodes, and
+//! Argo CD handed over to its own Application where somebody asks for it. What is to be done is decided by the core.
+//!
+//! Must never change what somebody else made (INV-11). Whoever is killed between any two writes leaves an Application that
+//! syncs nothing, or one that is as Git has it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::{Health, SyncState};
+use forge_core::install::{self, APPLICATION, Part, Receipt, WORKLOADS, adoption, inert, is_pending, says};
+use forge_core::name::ApplicationId;
+use forge_core::preflight::Component;
+use forge_core::render::{MANAGED_BY, Placed, Places, is_ours};
+use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed, receipt, step};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::argocd::{self, ArgoCd};
+use crate::cluster::{Cluster, ClusterError, path};
+use crate::failpoint;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often Argo CD must say that it would change a pod before that is believed: the first comparison may be of an Argo CD
+/// that has just started.
+const REFUSALS: usize = 3;
+
+/// The root file, and what is to be done with it.
+pub(crate) struct Rooting {
+    pub(crate) root: Root,
+    /// Somebody wants Argo CD to manage itself.
+    pub(crate) asked: bool,
+    /// How long Argo CD may take to compare, and as long again to take over.
+    pub(crate) patience: Duration,
+}
+
+/// What is there of the root file.
+pub(crate) struct Found<'r> {
+    /// Objects, and what is to be done about each.
+    pub(crate) objects: Vec<(&'r Placed, Step)>,
+    /// Argo CD's own Application, what is to be done about it, and what it is now.
+    pub(crate) own: Option<(&'r Placed, Handover, Option<Value>)>,
+}
+
+impl Found<'_> {
+    /// Nothing has to be written.
+    fn is_settled(&self) -> bool {
+        let settled = |step: &Step| matches!(step, Step::Nothing | Step::Left);
+        let own = match &self.own {
+            None | Some((_, Handover::NotAsked, _)) => true,
+            Some((_, Handover::Compare, _)) => false,
+            Some((_, Handover::Done(step), _)) => settled(step),
+        };
+        own && self.objects.iter().all(|(_, step)| settled(step))
+    }
+}
+
+/// Where an object is.
+fn at(placed: &Placed) -> String {
+    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    path::object(&placed.collection, name)
+}
+
+/// Looks at everything that the root file names.
+pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> Result<Found<'r>, ClusterError> {
+    let mut objects = Vec::new();
+    for placed in &root.objects {
+        let live = cluster.get(&at(placed)).await?;
+        objects.push((placed, step(&placed.object, live.as_ref())));
+    }
+    let own = match &root.own {
+        Some(placed) => {
+            let live = cluster.get(&at(placed)).await?;
+            Some((placed, handover(&placed.object, live.as_ref(), asked), live))
+        }
+        None => None,
+    };
+    Ok(Found { objects, own })
+}
+
+/// True where nothing of the root file has to be written, as far as the account may know: whoever may not look, as the account
+/// of a run, leaves it as it is.
+///
+/// # Errors
+/// When the cluster cannot be asked.
+pub(crate) async fn settled(cluster: &Cluster, rooting: &Rooting) -> Result<bool, Failure> {
+    match look(cluster, &rooting.root, rooting.asked).await {
+        Ok(found) => Ok(found.is_settled()),
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How somebody hands an object over.
+pub(crate) fn handing(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, kind) = (text("/metadata/namespace"), text("/kind").to_ascii_lowercase());
+    format!("kubectl -n {namespace} label {kind} {} {MANAGED_BY}=forge --overwrite", text("/metadata/name"))
+}
+
+/// What is somebody else's, and says something else.
+fn foreign<'f>(found: &Found<'f>) -> Vec<&'f Placed> {
+    let objects = found.objects.iter().filter(|(_, step)| *step == Step::Refuse).map(|(placed, _)| *placed);
+    let own = found.own.iter().filter(|(_, what, _)| *what == Handover::Done(Step::Refuse));
+    objects.chain(own.map(|(placed, ..)| *placed)).collect()
+}
+
+/// Applies the root file. `done` hears of every object; what is left to be done by somebody is given back.
+///
+/// # Errors
+/// When something of it is somebody else's, or Argo CD cannot be handed over; then nothing of that was changed.
+pub(super) async fn rooted(
+    cluster: &Cluster,
+    places: &Places,
+    rooting: &Rooting,
+    done: &mut impl FnMut(&str),
+) -> Result<Vec<String>, Failure> {
+    let found = look(cluster, &rooting.root, rooting.asked).await?;
+    let receipt_path = path::object(&path::config_maps(&places.argocd), RECEIPT);
+    let stored = cluster.get(&receipt_path).await?;
+    refused(places, &foreign(&found), stored.as_ref())?;
+    let mut ours = BTreeSet::new();
+    for (placed, step) in &found.objects {
+        let name = identity(&placed.object);
+        written(cluster, placed, *step).await?;
+        let whose = if *step == Step::Left { ", which is somebody else's and says the same" } else { "" };
+        done(&format!("{name}{whose}"));
+        if *step != Step::Left {
+            ours.insert(name);
+        }
+    }
+    let mut notes = Vec::new();
+    match &found.own {
+        None => {}
+        Some((_, Handover::NotAsked, _)) => notes.push(format!(
+            "app.yaml has an Application `{APPLICATION}`, and Argo CD was not handed over to it: `forge bootstrap --with self-managed-argocd` does"
+        )),
+        Some((placed, Handover::Compare, live)) => {
+            // What was applied until here is written down, whatever becomes of this.
+            noted(cluster, places, stored.as_ref(), &ours).await?;
+            let parts = parts(cluster, places).await?;
+            let over = Over { cluster, places, own: placed, patience: rooting.patience };
+            let workloads = over.hand(live.as_ref(), &parts).await?;
+            done(&format!("{}: Argo CD manages itself; {workloads} workloads are what they were", identity(&placed.object)));
+            ours.insert(identity(&placed.object));
+        }
+        Some((placed, Handover::Done(step), _)) => {
+            written(cluster, placed, *step).await?;
+            done(&format!("{}: Argo CD manages itself", identity(&placed.object)));
+            if *step != Step::Left {
+                ours.insert(identity(&placed.object));
+            }
+        }
+    }
+    let named = rooting.root.objects.iter().chain(&rooting.root.own);
+    let named: BTreeSet<String> = named.map(|placed| identity(&placed.object)).collect();
+    let before = listed(stored.as_ref());
+    let gone = before.difference(&named);
+    notes
+        .extend(gone.map(|name| format!("{name} was applied once and is not in app.yaml any more; it stays as it is")));
+    let stored = cluster.get(&receipt_path).await?;
+    noted(cluster, places, stored.as_ref(), &ours).await?;
+    Ok(notes)
+}
+
+/// Nothing is written where something is somebody else's.
+fn refused(places: &Places, foreign: &[&Placed], stored: Option<&Value>) -> Result<(), Failure> {
+    let argocd = &places.argocd;
+    if let Some(stored) = stored.filter(|stored| !is_ours(stored)) {
+        let message = format!("ConfigMap {RECEIPT} in `{argocd}` is somebody else's; nothing of the root was written");
+        return Err(Failure::new(Code::RootForeign, message).hint(format!("to hand it over: {}", handing(stored))));
+    }
+    let Some(first) = foreign.first() else { return Ok(()) };
+    let names: Vec<String> = foreign.iter().map(|placed| identity(&placed.object)).collect();
+    let (names, verb) = (names.join(", "), if foreign.len() == 1 { "is" } else { "are" });
+    let message = format!(
+        "{names} in `{argocd}` {verb} somebody else's and not as app.yaml has it; nothing of the root was written"
+    );
+    Err(Failure::new(Code::RootForeign, message).hint(format!("to hand one over: {}", handing(&first.object))))
+}
+
+async fn written(cluster: &Cluster, placed: &Placed, step: Step) -> Result<(), Failure> {
+    if matches!(step, Step::Make | Step::Change) {
+        failpoint::write(&identity(&placed.object));
+        cluster.apply(&at(placed), &placed.object).await?;
+    }
+    Ok(())
+}
+
+/// Writes down what was applied, where that is not written down yet.
+async fn noted(
+    cluster: &Cluster,
+    places: &Places,
+    stored: Option<&Value>,
+    ours: &BTreeSet<String>,
+) -> Result<(), Failure> {
+    let object = receipt(&places.argocd, ours);
+    if !stored.is_some_and(|stored| says(stored, &object)) {
+        failpoint::write(&identity(&object));
+        cluster.apply(&path::object(&path::config_maps(&places.argocd), RECEIPT), &object).await?;
+    }
+    Ok(())
+}
+
+/// What Helm's installation of Argo CD was proven by.
+async fn parts(cluster: &Cluster, places: &Places) -> Result<Vec<Part>, Failure> {
+    let name = install::receipt_name(Component::Cd);
+    let stored = cluster.get(&path::object(&path::config_maps(&places.argocd), &name)).await?;
+    Ok(stored.as_ref().and_then(Receipt::read).map(|receipt| receipt.parts).unwrap_or_default())
+}
+
+/// Argo CD on its way to its own Application.
+struct Over<'o> {
+    cluster: &'o Cluster,
+    places: &'o Places,
+    own: &'o Placed,
+    patience: Duration,
+}
+
+impl Over<'_> {
+    /// Hands it over: Argo CD compares first, and takes over only where no pod changes. Gives how many workloads there are.
+    async fn hand(&self, live: Option<&Value>, parts: &[Part]) -> Result<usize, Failure> {
+        let place = at(self.own);
+        let compared = inert(&self.own.object);
+        if !live.is_some_and(|live| says(live, &compared)) {
+            failpoint::write(&format!("{} to be compared", identity(&compared)));
+            self.cluster.apply(&place, &compared).await?;
+        }
+        let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
+        let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
+        let id = id.map_err(|error| Failure::new(Code::BadArgument, error))?;
+        let workloads = match self.compared(&argocd, &id, parts).await {
+            Ok(workloads) => workloads,
+            Err(failure) => {
+                self.take_back(&place).await?;
+                return Err(failure);
+            }
+        };
+        failpoint::write(&identity(&self.own.object));
+        self.cluster.apply(&place, &self.own.object).await?;
+        self.settle(&argocd, &id).await?;
+        Ok(workloads)
+    }
+
+    /// Waits for Argo CD's comparison, and for what it says about pods.
+    async fn compared(&self, argocd: &ArgoCd, id: &ApplicationId, parts: &[Part]) -> Result<usize, Failure> {
+        let deadline = Instant::now() + self.patience;
+        let mut refusals = 0;
+        loop {
+            let why = match comparison(argocd, id).await {
+                Ok(items) => match adoption(&items, parts) {
+                    Ok(workloads) => return Ok(workloads),
+                    Err(changes) => {
+                        refusals += 1;
+                        if refusals >= REFUSALS {
+                            return Err(changed(&changes));
+                        }
+                        changes.join("; ")
+                    }
+                },
+                Err(why) => why,
+            };
+            if Instant::now() >= deadline {
+                let seconds = self.patience.as_secs();
+                let message = format!("Argo CD did not compare its own Application within {seconds} s: {why}");
+                return Err(Failure::new(Code::AdoptionUnfinished, message)
+                    .hint("put right what it names, then run this again; Argo CD is as Helm installed it"));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Removes the Application that was only compared. It has no finalizer, so nothing goes with it; one that somebody gave a
+    /// finalizer stays.
+    async fn take_back(&self, place: &str) -> Result<(), Failure> {
+        let live = self.cluster.get(place).await?;
+        let kept = |live: &Value| {
+            let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+            finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+        };
+        if live.is_some_and(|live| is_ours(&live) && is_pending(&live) && !kept(&live)) {
+            failpoint::write(&format!("{} goes", identity(&self.own.object)));
+            self.cluster.delete(place).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until Argo CD has taken over.
+    async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let why = match argocd.get(id).await {
+                Ok(Some(now)) if now.sync == SyncState::Synced && now.health == Health::Healthy && !now.in_flight => {
+                    return Ok(());
+                }
+                Ok(Some(now)) => {
+                    let said = now.operation.map(|operation| operation.message).unwrap_or_default();
+                    let said = now.conditions.first().cloned().unwrap_or(said);
+                    format!("{}, {}{}{said}", now.sync, now.health, if said.is_empty() { "" } else { ": " })
+                }
+                Ok(None) => "it is gone".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= deadline {
+                let seconds = self.patience.as_secs();
+                let message = format!("Argo CD's own Application is not Synced and Healthy after {seconds} s: {why}");
+                let namespace = &self.places.argocd;
+                return Err(Failure::new(Code::AdoptionUnfinished, message).hint(format!(
+                    "`kubectl -n {namespace} describe application {APPLICATION}` says why; then run this again"
+                )));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Pods would not stay what they are.
+fn changed(changes: &[String]) -> Failure {
+    const SHOWN: usize = 5;
+    let shown: Vec<&str> = changes.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match changes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let message = format!("Argo CD was not handed over to its own Application: {}{more}", shown.join("; "));
+    Failure::new(Code::AdoptionRefused, message)
+        .hint("are app.yaml and the chart pushed as they are here? Argo CD reads them from Git, Helm was given these")
+}
+
+/// Argo CD's own comparison of all workloads, made after it was asked for.
+async fn comparison(argocd: &ArgoCd, id: &ApplicationId) -> Result<Vec<Value>, String> {
+    let told = |error: ClusterError| argocd::failure(&error).message;
+    let application = argocd.refresh(id).await.map_err(told)?;
+    if let Some(condition) = application.conditions.into_iter().next() {
+        return Err(condition);
+    }
+    if application.sync == SyncState::Unknown {
+        return Err("it is not compared yet".to_owned());
+    }
+    let mut items = Vec::new();
+    for kind in WORKLOADS {
+        items.extend(argocd.compared(id, kind).await.map_err(told)?);
+    }
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn placed(kind: &str, name: &str) -> Placed {
+        let metadata = json!({"name": name, "namespace": "argocd", "labels": {MANAGED_BY: "forge"}});
+        let collection = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets".to_owned();
+        Placed { collection, object: json!({"kind": kind, "metadata": metadata}) }
+    }
+
+    #[test]
+    fn where_something_is_somebody_elses_it_is_named_and_how_it_is_handed_over() {
+        let places = Places { argocd: "argocd".to_owned(), ..Places::default() };
+        let (set, own) = (placed("ApplicationSet", "environments"), placed("Application", "argocd"));
+        let found =
+            Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse), None)) };
+        assert!(!found.is_settled());
+        let failure = refused(&places, &foreign(&found), None).unwrap_err();
+        assert_eq!(failure.code, Code::RootForeign);
+        assert!(failure.message.starts_with("ApplicationSet environments, Application argocd in `argocd` are"));
+        assert_eq!(
+            failure.hint.unwrap(),
+            "to hand one over: kubectl -n argocd label applicationset environments app.kubernetes.io/managed-by=forge --overwrite"
+        );
+        let stored = json!({"kind": "ConfigMap", "metadata": {"name": RECEIPT, "namespace": "argocd"}});
+        assert!(refused(&places, &[], Some(&stored)).is_err());
+        assert!(refused(&places, &[], None).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_to_be_written_where_everything_is_as_it_should_be_whosever_it_is() {
+        let (set, own) = (placed("ApplicationSet", "environments"), placed("Application", "argocd"));
+        for (step, what, settled) in [
+            (Step::Nothing, Handover::NotAsked, true),
+            (Step::Left, Handover::Done(Step::Nothing), true),
+            (Step::Make, Handover::NotAsked, false),
+            (Step::Change, Handover::Done(Step::Nothing), false),
+            (Step::Nothing, Handover::Compare, false),
+            (Step::Nothing, Handover::Done(Step::Change), false),
+        ] {
+            let found = Found { objects: vec![(&set, step)], own: Some((&own, what, None)) };
+            assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");
+        }
+    }
+
+    #[test]
+    fn of_many_changes_the_first_are_told() {
+        let changes: Vec<String> = (0..7).map(|n| format!("Deployment {n} would be made")).collect();
+        let failure = changed(&changes);
+        assert_eq!(failure.code, Code::AdoptionRefused);
+        assert!(failure.message.ends_with("Deployment 4 would be made; and 2 more"), "{}", failure.message);
+    }
+}
