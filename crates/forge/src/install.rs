@@ -707,3 +707,96 @@ impl Work<'_> {
             .hint(format!("--charts says where charts are, {values} what they are given"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forge_core::install::Status;
+    use forge_core::scaffold::{Source as Origin, With, root_app};
+    use forge_core::validate::{Content, tree};
+
+    use super::*;
+
+    /// A repository with this `argo` in forge.yaml, and the root file that is made of it.
+    fn repository(argo: &str, root: impl Fn(&Repository) -> Option<String>) -> Repository {
+        let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+        let installation = format!(
+            "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {argo}\n  environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
+        );
+        let graph = format!("{header}kind: DependencyGraph\nspec:\n  stacks: []\n");
+        let mut files = BTreeMap::from([("forge.yaml".to_owned(), installation), ("graph.yaml".to_owned(), graph)]);
+        let of = |files: &BTreeMap<String, String>| {
+            let bytes = |(path, text): (&String, &String)| (path.clone(), Content::Bytes(text.clone().into_bytes()));
+            tree(&files.iter().map(bytes).collect()).repository.unwrap()
+        };
+        if let Some(text) = root(&of(&files)) {
+            files.insert(ROOT_APP_FILE.to_owned(), text);
+        }
+        of(&files)
+    }
+
+    fn scaffolded(repository: &Repository, argocd: Origin) -> String {
+        root_app(&repository.installation, With { argocd, ..With::default() })
+    }
+
+    #[test]
+    fn argo_cd_is_handed_over_only_where_git_has_an_application_that_can_take_it() {
+        let install = "{cd: install, workflows: install, events: none}";
+        let failure = |repository: &Repository| own(repository).unwrap_err().code;
+        let whole = repository(install, |it| Some(scaffolded(it, Origin::Published)));
+        assert_eq!(own(&whole).unwrap().chart, install::ChartPlace::Version("9.2.0".to_owned()));
+        assert!(root(&whole).unwrap().is_some());
+        assert_eq!(failure(&repository(install, |_| None)), Code::RootUnusable);
+        assert_eq!(failure(&repository(install, |it| Some(scaffolded(it, Origin::Without)))), Code::RootUnusable);
+        let renamed =
+            |it: &Repository| Some(scaffolded(it, Origin::Published).replace("releaseName: argo-cd", "releaseName: x"));
+        assert_eq!(failure(&repository(install, renamed)), Code::OwnUnusable);
+        // Of an Argo CD that is somebody else's nothing is applied, and nothing is handed over.
+        let existing = "{cd: existing, workflows: install, events: none}";
+        let existing = repository(existing, |it| Some(scaffolded(it, Origin::Published)));
+        assert_eq!(failure(&existing), Code::BadArgument);
+        assert!(root(&existing).unwrap().is_none());
+    }
+
+    #[test]
+    fn values_that_forge_has_and_the_application_has_not_are_told() {
+        let install = "{cd: install, workflows: install, events: none}";
+        let own = own(&repository(install, |it| Some(scaffolded(it, Origin::Published)))).unwrap();
+        let (purpose, health) = (Purpose::default(), HealthChecks::merge(&BTreeMap::new()));
+        assert_eq!(outdated(&own, &purpose, &health, &BTreeMap::new()), None);
+        let more = BTreeMap::from([(Component::Cd, json!({"server": {"replicas": 2}}))]);
+        let note = outdated(&own, &purpose, &health, &more).unwrap();
+        assert!(note.contains("argo/values/argo-cd.yaml") && note.contains("--print"), "{note}");
+    }
+
+    fn wanted() -> Wanted {
+        Wanted::new(Component::Cd, "argocd", &HealthChecks::merge(&BTreeMap::new()), None, None)
+    }
+
+    fn found(revisions: Vec<Revision>, managed: Option<Managed>) -> Found {
+        Found { revisions, stored: None, receipt: None, faults: Faults::default(), managed }
+    }
+
+    fn revision(ours: bool, digest: &str) -> Revision {
+        Revision { number: 1, status: Status::Deployed, ours, digest: Some(digest.to_owned()), chart: None }
+    }
+
+    #[test]
+    fn helm_is_run_only_for_an_argo_cd_that_is_ours_and_does_not_manage_itself() {
+        let managed = || Some(Managed { how: "Synced, Healthy".to_owned(), well: true });
+        let step = |found: Found| found.step(&wanted());
+        // Nothing is there.
+        assert_eq!(step(found(Vec::new(), None)).unwrap(), Step::Install);
+        // A release without an Application: as it should be, and not.
+        let same = wanted().label();
+        assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1 });
+        let other = step(found(vec![revision(true, "0")], None)).unwrap();
+        assert!(matches!(other, Step::Upgrade { from: 1, broken: false, .. }), "{other:?}");
+        // A release of somebody else.
+        assert_eq!(step(found(vec![revision(false, &same)], None)).unwrap_err().code, Code::ArgoNotAsSaid);
+        // The Application is there: whatever Helm knows.
+        for revisions in [Vec::new(), vec![revision(true, "0")], vec![revision(false, "0")]] {
+            let managed = step(found(revisions, managed())).unwrap();
+            assert_eq!(managed, Step::Managed { how: "Synced, Healthy".to_owned() });
+        }
+    }
+}

@@ -77,6 +77,10 @@ impl Own {
         for key in helm.into_iter().flatten().map(|(key, _)| key.as_str()).filter(|key| !HELM_FIELDS.contains(key)) {
             problems.push(format!("`spec.source.helm.{}` is not given to Helm: write it as values", clip(key)));
         }
+        let automated = application.pointer("/spec/syncPolicy/automated").filter(|automated| automated.is_object());
+        if automated.is_none_or(|automated| automated.get("enabled") == Some(&Value::Bool(false))) {
+            problems.push("`spec.syncPolicy.automated` must be on: nobody else syncs it".to_owned());
+        }
         let options: Vec<&str> = list("/spec/syncPolicy/syncOptions").filter_map(Value::as_str).collect();
         if !options.contains(&"ServerSideApply=true") {
             let why = "definitions of Argo CD are too large for the other way";
@@ -350,12 +354,14 @@ mod tests {
             ("/spec/source/helm", "valuesObject", json!([]), "must be a mapping"),
             ("/spec/syncPolicy", "syncOptions", json!(["ServerSideApply=true", "Replace=true"]), "made anew"),
             ("/spec/syncPolicy", "syncOptions", json!([]), "must have `ServerSideApply=true`"),
+            ("/spec/syncPolicy", "automated", json!(null), "nobody else syncs it"),
+            ("/spec/syncPolicy", "automated", json!({"enabled": false}), "nobody else syncs it"),
         ] {
             let told = Own::read(&with(pointer, key, value), &installation()).unwrap_err();
             assert!(told.len() == 1 && told[0].contains(problem), "{key}: {told:?}");
         }
         let nothing = Own::read(&json!({}), &installation()).unwrap_err();
-        assert_eq!(nothing.len(), 5, "{nothing:?}");
+        assert_eq!(nothing.len(), 6, "{nothing:?}");
         let server = json!({"server": "https://kubernetes.default.svc", "namespace": "argocd"});
         assert!(Own::read(&with("/spec", "destination", server), &installation()).is_ok());
     }
