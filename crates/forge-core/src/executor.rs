@@ -218,8 +218,8 @@ pub struct Inputs {
     pub charts: Option<String>,
     /// Argo CD is handed over to its own Application.
     pub self_managed_argocd: bool,
-    /// How nodes are run.
-    pub runner: Runner,
+    /// How nodes are run; nothing for what the workflow-controller allows.
+    pub runner: Option<Runner>,
     /// Where figures are pushed to.
     pub metrics_push_url: Option<HttpUrl>,
     /// Where traces are sent to.
@@ -395,7 +395,7 @@ impl<'g> Resolver<'g> {
             image: image.map(|image| image.value),
             charts: charts.map(|charts| charts.value),
             self_managed_argocd: with.is_some_and(|with| with.value),
-            runner: runner.map_or(Runner::Plugin, |runner| runner.value),
+            runner: runner.map(|runner| runner.value),
             metrics_push_url: metrics_push_url.map(|url| url.value),
             otlp_endpoint: otlp_endpoint.map(|url| url.value),
         })

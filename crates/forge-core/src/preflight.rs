@@ -20,7 +20,7 @@ mod storage;
 mod version;
 mod windows;
 
-pub use argo::{Component, Intent, Intents, Owner, WorkloadFacts, argo, is_ours as release_is_ours};
+pub use argo::{Component, Intent, Intents, Owner, WorkloadFacts, argo, is_ours as release_is_ours, plugins};
 pub use check::Check;
 pub use clock::{Sample, at_server, clock};
 pub use definitions::{DefinitionFacts, Definitions, definitions, describes_windows};

@@ -68,7 +68,7 @@ const CHARTED: &[&str] = &["get", "create", "patch", "delete"];
 
 /// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
 /// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
-static EXECUTOR: [Rule; 6] = [
+static EXECUTOR: [Rule; 7] = [
     rule(
         Scope::Workflows,
         "argoproj.io",
@@ -91,6 +91,7 @@ static EXECUTOR: [Rule; 6] = [
         &["get", "create", "patch"],
         "the Lease of an environment",
     ),
+    rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
     rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["list"], "the Applications of a run"),
     // One Role for each environment, so that several installations share a cluster without taking rights from each other.
     Rule {
@@ -191,7 +192,7 @@ static ROOT: [Rule; 2] = [
 ];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
-static HELM: [Rule; 6] = [
+static HELM: [Rule; 8] = [
     rule(
         Scope::Workflows,
         "",
@@ -206,7 +207,21 @@ static HELM: [Rule; 6] = [
         CHARTED,
         "the Helm release and its objects",
     ),
+    rule(
+        Scope::Workflows,
+        "",
+        &["pods"],
+        &["list", "delete"],
+        "a pod that keeps a failed upgrade from being taken back",
+    ),
     rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], CHARTED, "the Helm release and its objects"),
+    rule(
+        Scope::Workflows,
+        "apps",
+        &["statefulsets"],
+        &["list"],
+        "a pod that keeps a failed upgrade from being taken back",
+    ),
     rule(Scope::Workflows, "apps", &["replicasets"], &["list"], "waiting until the Helm release is ready"),
     rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], CHARTED, "the Helm release and its objects"),
     rule(
@@ -234,7 +249,7 @@ static HELM_CLUSTER: [Rule; 4] = [
 ];
 
 /// Whoever deploys: reads and looks, takes the Lease, stores the plan, starts the Job and follows it.
-static DEPLOY: [Rule; 7] = [
+static DEPLOY: [Rule; 8] = [
     rule(
         Scope::Workflows,
         "",
@@ -252,6 +267,7 @@ static DEPLOY: [Rule; 7] = [
         &["get", "create", "patch"],
         "the Lease of an environment",
     ),
+    rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
     rule(Scope::ArgoCd, "argoproj.io", &["appprojects"], &["get"], "the sync window of an environment"),
     rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create"], "asking Argo CD"),
 ];
@@ -527,7 +543,7 @@ mod tests {
             assert_eq!(rendered, expected, "{account}");
             rules += expected.len();
         }
-        assert_eq!(rules, 11);
+        assert_eq!(rules, 12);
         assert!(granted("default").is_empty());
     }
 

@@ -119,7 +119,7 @@ mod tests {
         }
         let each = &templates["templates/environments.yaml"];
         for kind in ["Role", "RoleBinding"] {
-            assert_eq!(each.matches(&format!("kind: {kind}\n")).count(), 1, "{each}");
+            assert_eq!(each.matches(&format!("\nkind: {kind}\n")).count(), 1, "{each}");
         }
         assert!(!templates["templates/bootstrap.yaml"].contains("$environment"));
         // What a user adds comes after the rules of the cluster's role, which is the last one.

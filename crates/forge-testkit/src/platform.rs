@@ -68,6 +68,15 @@ impl Platform {
         if sandbox.kubectl(&["get", "nodes", "-l", "type=kwok", "-o", "name"]).trim().is_empty() {
             sandbox = Sandbox::up(name, &["--nodes", NODES]);
         }
+        Self::on(sandbox)
+    }
+
+    /// Brings one up without Argo, for those who install it themselves, or fails the test.
+    pub fn bare(name: &str) -> Self {
+        Self::on(Sandbox::up(name, &[]))
+    }
+
+    fn on(sandbox: Sandbox) -> Self {
         let binary = std::env::var_os("FORGE_BINARY").map_or_else(|| built_binary("forge"), PathBuf::from);
         Self { sample: sample(&sandbox), sandbox, binary, image: OnceLock::new() }
     }

@@ -11,6 +11,7 @@ mod helm;
 mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use forge_core::install::{
     self, APPLICATION, CHART_LABEL, DIGEST_LABEL, Fault, Managed, Own, Part, Receipt, Revision, Step, Wanted, decide,
     has_tests, parts, same_objects, says, values_path,
 };
+use forge_core::name::clip;
 use forge_core::preflight::{Component, Intent, Intents, Purpose};
 use forge_core::render::MANAGED_BY;
 use forge_core::repository::{ROOT_APP_FILE, Repository};
@@ -523,8 +525,7 @@ impl Work<'_> {
                 Step::RollBack { from, status, to } => {
                     let what = format!("revision {from} is {status}: back to revision {to}, which came up");
                     say(&self.line("repair", &what));
-                    self.point("rollback");
-                    self.helm.rollback(self.release(), *to, self.phase.timeout, interrupts).await
+                    self.rolled_back(*to, interrupts, say).await
                 }
                 Step::Uninstall { revision, status } => {
                     let what = format!("revision {revision} is {status}, and none ever came up: it is removed first");
@@ -545,6 +546,53 @@ impl Work<'_> {
         }
     }
 
+    async fn rolled_back(
+        &self,
+        to: u64,
+        interrupts: &mut Interrupts,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<(), HelmError> {
+        self.point("rollback");
+        let rollback = self.helm.rollback(self.release(), to, self.phase.timeout, interrupts);
+        self.unhindered(rollback, say).await
+    }
+
+    /// Lets helm work, and meanwhile takes away the pods that Kubernetes would wait for without an end.
+    async fn unhindered<T>(&self, work: impl Future<Output = T>, say: &mut dyn FnMut(&str)) -> T {
+        tokio::select! {
+            done = work => done,
+            never = self.cleared(say) => match never {},
+        }
+    }
+
+    /// Looks for pods that keep a StatefulSet of the release from becoming what it is told to be. Whoever may not look, or is
+    /// not answered, leaves it to helm to say what is wrong.
+    async fn cleared(&self, say: &mut dyn FnMut(&str)) -> Infallible {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            for pod in self.in_the_way().await.unwrap_or_default() {
+                failpoint::write(&format!("Pod {pod} goes"));
+                let path = path::object(&path::core(&self.part.wanted.namespace, "pods"), &pod);
+                if self.phase.cluster.delete(&path).await.is_ok() {
+                    let what = format!("pod {} is of another revision and does not start: it is removed", clip(&pod));
+                    say(&self.line("repair", &what));
+                }
+            }
+        }
+    }
+
+    async fn in_the_way(&self) -> Result<Vec<String>, ClusterError> {
+        let (cluster, Release { name, namespace }) = (self.phase.cluster, self.release());
+        let mut found = Vec::new();
+        for set in cluster.list(&path::named("apps", "v1", namespace, "statefulsets"), "").await? {
+            let Some(selector) = install::pods_of(&set, name, namespace) else { continue };
+            let pods = cluster.list(&path::core(namespace, "pods"), &selector).await?;
+            let pods = pods.iter().filter(|pod| install::is_in_the_way(&set, pod));
+            found.extend(pods.filter_map(|pod| pod.pointer("/metadata/name")?.as_str().map(str::to_owned)));
+        }
+        Ok(found)
+    }
+
     async fn apply(&self, step: &Step, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let what = match step {
             Step::Install => "installed",
@@ -557,7 +605,8 @@ impl Work<'_> {
         let wanted = &self.part.wanted;
         let labels = format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.version);
         self.point("upgrade");
-        match self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts).await {
+        let upgrade = self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts);
+        match self.unhindered(upgrade, say).await {
             Ok(()) => {
                 say(&self.line("apply", what));
                 Ok(())
@@ -637,10 +686,7 @@ impl Work<'_> {
     /// What was applied came up and is not what it should be: back to what was there before, and why.
     async fn undone(&self, before: &Step, why: &str, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Halt {
         let undone = match before {
-            Step::Upgrade { from, .. } => {
-                self.point("rollback");
-                self.helm.rollback(self.release(), *from, self.phase.timeout, interrupts).await
-            }
+            Step::Upgrade { from, .. } => self.rolled_back(*from, interrupts, say).await,
             Step::Install => {
                 self.point("uninstall");
                 self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await

@@ -120,3 +120,33 @@ fn bootstrap_prints_what_starts_runs_where_events_do_and_no_key() {
         assert!(object["data"].is_null() && object["stringData"].is_null(), "{object}");
     }
 }
+
+#[test]
+fn what_bootstrap_prints_for_programs_is_what_it_prints_for_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+    let installation = format!(
+        "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: existing, workflows: existing, events: install}}\n  environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
+    );
+    let graph = format!(
+        "{header}kind: DependencyGraph\nspec:\n  stacks: [{{name: base, apps: [{{application: argocd/one}}]}}]\n"
+    );
+    std::fs::write(folder.path().join("forge.yaml"), installation).unwrap();
+    std::fs::write(folder.path().join("graph.yaml"), graph).unwrap();
+    let print = |format: &str| {
+        forge(folder.path(), &["bootstrap", "--print", "--image", "registry.example.com/forge", "--output", format])
+    };
+    let (people, programs) = (documents(&print("text")), print("json"));
+    let programs: Value = serde_json::from_str(&programs).unwrap();
+    assert_eq!(documents(&print("yaml")), [programs.clone()]);
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let charts = list(&programs["charts"]);
+    assert_eq!((charts.len(), charts[0]["chart"].as_str()), (1, Some("argo-events")));
+    let fragments = list(&programs["merge"]).iter().flat_map(|part| list(&part["fragments"])).collect::<Vec<Value>>();
+    let objects = list(&programs["objects"]).into_iter();
+    let all: Vec<Value> = objects
+        .chain(charts.iter().map(|chart| chart["values"].clone()))
+        .chain(fragments.iter().map(|fragment| fragment["object"].clone()))
+        .collect();
+    assert_eq!(people, all);
+}

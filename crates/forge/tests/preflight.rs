@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forge_core::preflight::Purpose;
+use forge_core::preflight::{Check, Purpose};
 use forge_core::rights::{self, Request};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -508,6 +508,19 @@ fn every_way_to_be_unready_is_found_named_with_its_fix_and_leaves_nothing() {
         threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_guide_names_every_way_to_be_unready_with_its_check_and_its_code() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/bootstrap.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let rows: Vec<&str> = guide.lines().filter(|line| line.starts_with('|')).collect();
+    for way in ways() {
+        let check: Check = serde_json::from_value(json!(way.check)).unwrap();
+        let code = check.code().id();
+        let (cell, link) = (format!("| `{check}` |"), format!("[{code}]"));
+        assert!(rows.iter().any(|row| row.contains(&cell) && row.contains(&link)), "{}: {cell} {link}", way.name);
+    }
 }
 
 /// What is wrong with how a way was found.

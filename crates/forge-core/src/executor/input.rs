@@ -65,7 +65,7 @@ inputs! {
     Image "--image" "IMAGE" "" "the one that the cluster was prepared with" "The image of forge, by digest, that a cluster is prepared with";
     Charts "--charts" "CHARTS" "" "argo/charts of the GitOps repository, else that of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
     With "--with" "WITH" "" "nothing" "What is handed over to Argo CD itself: self-managed-argocd";
-    Runner "--runner" "RUNNER" "" "plugin" "How nodes are run: plugin, or pod where plugins are not allowed";
+    Runner "--runner" "RUNNER" "" "what the workflow-controller allows" "How nodes are run: plugin, or pod where executor plugins are switched off";
     PvPolicy "--pv-policy" "PV_POLICY" "" "retain" "What becomes of volumes at a teardown: retain, delete or snapshot";
     Confirm "--confirm" "CONFIRM" "" "none: a teardown wants it" "The name of the environment that is to be torn down";
     LogLevel "--log-level" "LOG_LEVEL" "" "info" "How much is logged: error, warn, info, debug or trace";

@@ -119,7 +119,7 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 13] = [
     (Input::With, "self-managed-argocd", "Self-Managed-ArgoCD", "nothing", |i| {
         (if i.self_managed_argocd { "self-managed-argocd" } else { "nothing" }).to_owned()
     }),
-    (Input::Runner, "pod", "plugin", "Plugin", |i| format!("{:?}", i.runner)),
+    (Input::Runner, "pod", "plugin", "none", |i| shown(i.runner.map(|runner| format!("{runner:?}")))),
     (Input::KubeconfigPath, "/a", "/b", "InCluster", |i| match &i.access {
         Access::Path(path) => path.clone(),
         other => format!("{other:?}"),

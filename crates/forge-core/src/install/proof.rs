@@ -91,6 +91,49 @@ pub fn fault(part: &Part, live: Option<&Value>) -> Option<Fault> {
     })
 }
 
+/// What selects the pods of a StatefulSet of a release, as a query; nothing where the set is not of that release.
+pub fn pods_of(set: &Value, release: &str, namespace: &str) -> Option<String> {
+    let mark = |part: &str| {
+        let marks = set.pointer("/metadata/annotations")?;
+        marks.get(format!("meta.helm.sh/release-{part}"))?.as_str()
+    };
+    if mark("name") != Some(release) || mark("namespace") != Some(namespace) {
+        return None;
+    }
+    let labels = set.pointer("/spec/selector/matchLabels").and_then(Value::as_object)?;
+    let words: Option<Vec<String>> =
+        labels.iter().map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    words.filter(|words| !words.is_empty()).map(|words| words.join(","))
+}
+
+/// True for a pod that its StatefulSet waits for in vain: it is not ready, and of another revision than the wanted one.
+/// Kubernetes replaces no pod of a set before all of them are ready, so that the way back from a version that does not come
+/// up ends at the pod of that version, unless somebody takes it away.
+pub fn is_in_the_way(set: &Value, pod: &Value) -> bool {
+    let text = |object: &Value, pointer: &str| -> Option<String> {
+        let found = object.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+        found.map(str::to_owned)
+    };
+    let number = |pointer: &str| set.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    // Which revision is wanted is known only of what was looked at, and pods that somebody keeps back are his.
+    let looked_at = number("/status/observedGeneration") >= number("/metadata/generation");
+    let kept = text(set, "/spec/updateStrategy/type").as_deref() == Some("OnDelete")
+        || number("/spec/updateStrategy/rollingUpdate/partition") > 0;
+    let of = |list: &str, field: &str, wanted: &str, then: &dyn Fn(&Value) -> bool| {
+        let list = pod.pointer(list).and_then(Value::as_array);
+        let found = |entry: &&Value| entry.get(field).and_then(Value::as_str) == Some(wanted);
+        list.into_iter().flatten().find(found).is_some_and(then)
+    };
+    let any = |_: &Value| true;
+    let owned = text(set, "/metadata/uid").is_some_and(|uid| of("/metadata/ownerReferences", "uid", &uid, &any));
+    let going = pod.pointer("/metadata/deletionTimestamp").is_some();
+    let is_true = |condition: &Value| condition.get("status").and_then(Value::as_str) == Some("True");
+    let ready = of("/status/conditions", "type", "Ready", &is_true);
+    let revisions = text(set, "/status/updateRevision").zip(text(pod, "/metadata/labels/controller-revision-hash"));
+    let other = revisions.is_some_and(|(wanted, found)| wanted != found);
+    looked_at && !kept && owned && !going && !ready && other
+}
+
 /// True for hooks of a release of which one is a test.
 pub fn has_tests(hooks: &[Value]) -> bool {
     let is_test = |hook: &Value| {
@@ -208,6 +251,81 @@ mod tests {
             assert!(matches!(fault(&parts[0], Some(&with(pointer, value))), Some(Fault::Waiting(_))), "{pointer}");
         }
         assert_eq!(fault(&parts[0], Some(&with("/spec/replicas", json!(0)))), None);
+    }
+
+    fn set() -> Value {
+        json!({
+            "metadata": {
+                "name": "controller", "uid": "u", "generation": 3,
+                "annotations": {"meta.helm.sh/release-name": "argo-cd", "meta.helm.sh/release-namespace": "argocd"},
+            },
+            "spec": {
+                "selector": {"matchLabels": {"app.kubernetes.io/name": "controller", "part": "x"}},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            },
+            "status": {"observedGeneration": 3, "updateRevision": "controller-good"},
+        })
+    }
+
+    fn pod(revision: &str, ready: &str) -> Value {
+        json!({
+            "metadata": {
+                "name": "controller-0", "labels": {"controller-revision-hash": revision},
+                "ownerReferences": [{"kind": "StatefulSet", "uid": "u"}],
+            },
+            "status": {"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]},
+        })
+    }
+
+    #[test]
+    fn only_a_pod_of_another_revision_that_is_not_ready_is_in_the_way() {
+        let broken = pod("controller-broken", "False");
+        assert!(is_in_the_way(&set(), &broken));
+        assert!(!is_in_the_way(&set(), &pod("controller-good", "False")));
+        assert!(!is_in_the_way(&set(), &pod("controller-broken", "True")));
+        let changed = |object: &Value, pointer: &str, value: Value| {
+            let mut object = object.clone();
+            *object.pointer_mut(pointer).unwrap() = value;
+            object
+        };
+        for (pointer, value) in [
+            ("/metadata/uid", json!("another")),
+            ("/metadata/uid", json!(null)),
+            ("/metadata/generation", json!(4)),
+            ("/status/updateRevision", json!("")),
+            ("/status", json!({})),
+            ("/spec/updateStrategy/type", json!("OnDelete")),
+            ("/spec/updateStrategy/rollingUpdate/partition", json!(1)),
+        ] {
+            assert!(!is_in_the_way(&changed(&set(), pointer, value), &broken), "{pointer}");
+        }
+        for (pointer, value) in [
+            ("/metadata/labels", json!({})),
+            ("/metadata/ownerReferences", json!([{"uid": "another"}])),
+            ("/metadata", json!(null)),
+        ] {
+            assert!(!is_in_the_way(&set(), &changed(&broken, pointer, value)), "{pointer}");
+        }
+        let mut going = broken.clone();
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert!(!is_in_the_way(&set(), &going));
+        // One that was never looked at is not ready either.
+        assert!(is_in_the_way(&set(), &changed(&broken, "/status", json!({}))));
+    }
+
+    #[test]
+    fn pods_are_looked_for_only_of_sets_of_the_release() {
+        let selector = pods_of(&set(), "argo-cd", "argocd");
+        assert_eq!(selector.as_deref(), Some("app.kubernetes.io/name=controller,part=x"));
+        assert_eq!(pods_of(&set(), "argo-cd", "elsewhere"), None);
+        assert_eq!(pods_of(&set(), "other", "argocd"), None);
+        let mut odd = set();
+        odd["spec"]["selector"] = json!({"matchLabels": {}});
+        // An empty selector would be that of every pod.
+        assert_eq!(pods_of(&odd, "argo-cd", "argocd"), None);
+        odd["spec"]["selector"] = json!({"matchLabels": {"x": 1}});
+        assert_eq!(pods_of(&odd, "argo-cd", "argocd"), None);
+        assert_eq!(pods_of(&json!(null), "argo-cd", "argocd"), None);
     }
 
     #[test]

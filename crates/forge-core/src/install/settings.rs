@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::chart::chart;
-use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, WAVE_DELAY, variables};
+use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, WAVE_DELAY, merged, needed, variables};
 use crate::health::HealthChecks;
-use crate::preflight::{Component, Intent, Purpose, WorkloadFacts};
+use crate::preflight::{self, Component, Intent, Purpose, WorkloadFacts};
 use crate::yaml;
 
 /// How much a difference matters.
@@ -204,10 +205,11 @@ fn workflows(observed: &Observed, tell: &mut impl FnMut(Weight, String, String))
         all.find_map(|entry| entry.get("value").and_then(Value::as_str))
     };
     let [(plugins, on), (requeue, often)] = CONTROLLER;
-    if variable(plugins) != Some(on) {
-        let what = format!("the workflow-controller runs without {plugins}={on}: nodes cannot be tasks of a plugin");
-        let fix = format!("set {plugins}=\"{on}\" in its environment, or deploy with --runner pod");
-        tell(Weight::Missing, what, fix);
+    if preflight::plugins(controllers.iter().copied()) != Some(true) {
+        let what = format!(
+            "the workflow-controller runs without {plugins}={on}: every node gets a pod of its own, which takes longer"
+        );
+        tell(Weight::Advice, what, format!("set {plugins}=\"{on}\" in its environment, where plugins are allowed"));
     }
     if variable(requeue).is_none() {
         let what = format!(
@@ -217,52 +219,114 @@ fn workflows(observed: &Observed, tell: &mut impl FnMut(Weight, String, String))
     }
 }
 
+/// Something for an owner to merge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fragment {
+    /// Into what, and why.
+    pub why: String,
+    /// An object with nothing in it but what is to be merged.
+    pub object: Value,
+}
+
+impl Fragment {
+    fn new(why: &str, object: Value) -> Self {
+        Self { why: why.to_owned(), object }
+    }
+
+    /// As a YAML document.
+    fn text(&self) -> String {
+        let why: String = self.why.lines().map(|line| format!("# {line}\n")).collect();
+        format!("{why}{}", yaml::write_blocks(&self.object))
+    }
+}
+
+/// What the owner of a part of Argo that is there should merge, in both ways in which it may have been installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Merge {
+    /// The chart of that part.
+    pub chart: &'static str,
+    /// The namespace that it is in.
+    pub namespace: String,
+    /// All of it as values of the chart, where Helm installed it.
+    pub values: Value,
+    /// The same as objects, where something else did.
+    pub fragments: Vec<Fragment>,
+}
+
+/// What the owner of each part of Argo that is there should merge, for programs.
+pub fn merges(purpose: &Purpose, health: &HealthChecks) -> Vec<Merge> {
+    let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
+    let merge = |component: Component| {
+        let namespace = purpose.place(component);
+        let (mut values, mut fragments) = (needed(component), settings(component, namespace));
+        if component == Component::Cd {
+            values = merged(values, &health.chart_values());
+            let why = "To be merged into the data of Argo CD's ConfigMap argocd-cm: health checks. Argo CD takes them up without a\n\
+                       restart.";
+            fragments.push(Fragment::new(why, config_map("argocd-cm", namespace, &Value::Object(health.entries()))));
+        }
+        Merge { chart: chart(component).name, namespace: namespace.to_owned(), values, fragments }
+    };
+    there.map(merge).collect()
+}
+
 /// What the owner of each part of Argo that is there should merge, and why: one YAML document each. The health checks are
 /// the last one.
 pub fn fragments(purpose: &Purpose, health: &HealthChecks) -> Vec<String> {
-    let mut documents = Vec::new();
-    let config_map = |name: &str, namespace: &str, data: Value| {
-        let metadata = json!({"name": name, "namespace": namespace});
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-    };
-    let mut add = |why: &str, object: &Value| {
-        let why: String = why.lines().map(|line| format!("# {line}\n")).collect();
-        documents.push(format!("{why}{}", yaml::write_blocks(object)));
-    };
-    if purpose.intent(Component::Workflows) == Intent::Existing {
-        let container = json!({"name": "workflow-controller", "env": variables()});
-        add(
-            "To be merged into the environment of the workflow-controller, by whoever owns it; Deployment and container may have\n\
-             other names where you are. ARGO_EXECUTOR_PLUGINS: nodes of a run are tasks of a plugin; without it, deploy with\n\
-             --runner pod. DEFAULT_REQUEUE_TIME: how soon a finished node is looked at; the default is ten seconds a step.",
-            &json!({
-                "apiVersion": "apps/v1", "kind": "Deployment",
-                "metadata": {"name": "workflow-controller", "namespace": purpose.place(Component::Workflows)},
-                "spec": {"template": {"spec": {"containers": [container]}}},
-            }),
-        );
-    }
-    if purpose.intent(Component::Cd) == Intent::Existing {
-        let namespace = purpose.place(Component::Cd);
-        let ((account, kind), (wave, delay)) = (ACCOUNT, WAVE_DELAY);
-        add(
-            "To be merged into the data of Argo CD's ConfigMap argocd-cm: the account that runs ask Argo CD with. It has no\n\
-             password and cannot log in; `forge bootstrap` makes a token of it.",
-            &config_map("argocd-cm", namespace, json!({account: kind})),
-        );
-        add(
-            "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the account sees and syncs Applications, sees\n\
-             projects, and may do nothing else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
-            &config_map("argocd-rbac-cm", namespace, json!({POLICY_KEY: POLICY})),
-        );
-        add(
-            "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like: without it the application\n\
-             controller sleeps two seconds after every sync wave. It has to be restarted to take it up.",
-            &config_map("argocd-cmd-params-cm", namespace, json!({wave: delay})),
-        );
-        documents.push(health.fragment(namespace));
+    let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
+    let settings = there.flat_map(|component| settings(component, purpose.place(component)));
+    let mut documents: Vec<String> = settings.map(|fragment| fragment.text()).collect();
+    if is_there(purpose, Component::Cd) {
+        documents.push(health.fragment(purpose.place(Component::Cd)));
     }
     documents
+}
+
+fn is_there(purpose: &Purpose, component: Component) -> bool {
+    purpose.intent(component) == Intent::Existing
+}
+
+fn config_map(name: &str, namespace: &str, data: &Value) -> Value {
+    let metadata = json!({"name": name, "namespace": namespace});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+}
+
+/// Everything but the health checks.
+fn settings(component: Component, namespace: &str) -> Vec<Fragment> {
+    let ((account, kind), (wave, delay)) = (ACCOUNT, WAVE_DELAY);
+    match component {
+        Component::Cd => vec![
+            Fragment::new(
+                "To be merged into the data of Argo CD's ConfigMap argocd-cm: the account that runs ask Argo CD with. It has no\n\
+                 password and cannot log in; `forge bootstrap` makes a token of it.",
+                config_map("argocd-cm", namespace, &json!({account: kind})),
+            ),
+            Fragment::new(
+                "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the account sees and syncs Applications and\n\
+                 may do nothing else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
+                config_map("argocd-rbac-cm", namespace, &json!({POLICY_KEY: POLICY})),
+            ),
+            Fragment::new(
+                "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like: without it the application\n\
+                 controller sleeps two seconds after every sync wave. It has to be restarted to take it up.",
+                config_map("argocd-cmd-params-cm", namespace, &json!({wave: delay})),
+            ),
+        ],
+        Component::Workflows => {
+            let container = json!({"name": "workflow-controller", "env": variables()});
+            vec![Fragment::new(
+                "To be merged into the environment of the workflow-controller, by whoever owns it; Deployment and container may have\n\
+                 other names where you are. ARGO_EXECUTOR_PLUGINS: nodes of a run are tasks of a plugin; without it, each is a pod,\n\
+                 which takes longer. DEFAULT_REQUEUE_TIME: how soon a finished node is looked at; the default is ten seconds a step.",
+                json!({
+                    "apiVersion": "apps/v1", "kind": "Deployment",
+                    "metadata": {"name": "workflow-controller", "namespace": namespace},
+                    "spec": {"template": {"spec": {"containers": [container]}}},
+                }),
+            )]
+        }
+        Component::Events => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -324,16 +388,47 @@ mod tests {
     }
 
     #[test]
+    fn for_programs_the_same_is_there_as_objects_and_as_values_of_the_charts() {
+        let merges = merges(&purpose(), &health());
+        assert_eq!(merges.iter().map(|merge| merge.chart).collect::<Vec<_>>(), ["argo-workflows", "argo-cd"]);
+        let (workflows, cd) = (&merges[0], &merges[1]);
+        let env = &workflows.fragments[0].object["spec"]["template"]["spec"]["containers"][0]["env"];
+        assert_eq!(&workflows.values["controller"]["extraEnv"], env);
+        // Every key of every ConfigMap is in the values, and nothing else is.
+        let mut values = serde_json::Map::new();
+        for fragment in &cd.fragments {
+            assert!(fragment.why.starts_with("To be merged into "), "{}", fragment.why);
+            let place = match fragment.object["metadata"]["name"].as_str().unwrap() {
+                "argocd-cm" => "cm",
+                "argocd-rbac-cm" => "rbac",
+                "argocd-cmd-params-cm" => "params",
+                other => panic!("{other}"),
+            };
+            let found = values.entry(place).or_insert_with(|| json!({}));
+            found.as_object_mut().unwrap().extend(fragment.object["data"].as_object().unwrap().clone());
+        }
+        assert_eq!(cd.values, json!({"configs": values}));
+        // What Forge would leave out of an Argo of its own is the owner's affair.
+        assert!(workflows.values.get("server").is_none() && cd.values.get("dex").is_none());
+    }
+
+    #[test]
     fn without_it_everything_is_told_with_what_to_do() {
         let found = differences(&purpose(), &bare(), &health());
         let what = |weight| -> Vec<&str> {
             found.iter().filter(|found| found.weight == weight).map(|found| found.what.as_str()).collect()
         };
         let missing = what(Weight::Missing);
-        assert_eq!(missing.len(), 4, "{missing:?}");
+        assert_eq!(missing.len(), 3, "{missing:?}");
         assert!(missing[0].contains("accounts.forge") && missing[1].contains("apps_StatefulSet"), "{missing:?}");
-        assert!(missing[2].contains("get and sync") && missing[3].contains("ARGO_EXECUTOR_PLUGINS"), "{missing:?}");
-        assert_eq!(what(Weight::Advice).len(), 2);
+        assert!(missing[2].contains("get and sync"), "{missing:?}");
+        let advice = what(Weight::Advice);
+        assert_eq!(advice.len(), 3, "{advice:?}");
+        // A run works without plugins, by pods.
+        assert!(
+            advice[1].contains("ARGO_EXECUTOR_PLUGINS") && advice[2].contains("DEFAULT_REQUEUE_TIME"),
+            "{advice:?}"
+        );
     }
 
     #[test]
@@ -347,7 +442,7 @@ mod tests {
         assert_eq!(found[0].what, "Argo CD is v2.14.3, older than 3.0");
         let install = Purpose { intents: Intents::install(), ..purpose() };
         assert_eq!(differences(&install, &Observed::default(), &health()), []);
-        assert!(fragments(&install, &health()).is_empty());
+        assert!(fragments(&install, &health()).is_empty() && merges(&install, &health()).is_empty());
         assert_eq!((numbers("v3.7.6"), numbers("latest"), numbers("sha256:00")), (Some((3, 7)), None, None));
     }
 

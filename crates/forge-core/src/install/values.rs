@@ -12,7 +12,7 @@ use crate::preflight::Component;
 /// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
 pub const VALUES_FOLDER: &str = "argo/values";
 
-/// What the account `forge` of Argo CD may do: see and sync Applications, see projects, and nothing else.
+/// What the account `forge` of Argo CD may do: see and sync Applications, and nothing else.
 pub(super) const POLICY: &str = "\
 p, forge, applications, get, */*, allow
 p, forge, applications, sync, */*, allow
@@ -38,32 +38,37 @@ pub fn values_path(component: Component) -> String {
     format!("{VALUES_FOLDER}/{}.yaml", chart(component).name)
 }
 
-/// What every Argo that works with Forge is told, whoever installs it. What Forge does not need is not installed: single
-/// sign-on by Dex, notifications, the server of Argo Workflows.
-pub fn tuned(component: Component, namespace: &str) -> Value {
+/// What every Argo that works with Forge is told, whoever installs it.
+pub(super) fn needed(component: Component) -> Value {
     let ((wave, delay), (account, kind)) = (WAVE_DELAY, ACCOUNT);
     match component {
-        Component::Cd => json!({
-            "dex": {"enabled": false},
-            "notifications": {"enabled": false},
-            "configs": {
-                "params": {wave: delay},
-                "cm": {account: kind},
-                "rbac": {POLICY_KEY: POLICY},
-            },
-        }),
+        Component::Cd => json!({"configs": {
+            "params": {wave: delay},
+            "cm": {account: kind},
+            "rbac": {POLICY_KEY: POLICY},
+        }}),
+        Component::Workflows => json!({"controller": {"extraEnv": variables()}}),
+        Component::Events => json!({}),
+    }
+}
+
+/// The same for an Argo that Forge installs. What Forge does not need is not installed: single sign-on by Dex,
+/// notifications, the server of Argo Workflows.
+pub fn tuned(component: Component, namespace: &str) -> Value {
+    let own = match component {
+        Component::Cd => json!({"dex": {"enabled": false}, "notifications": {"enabled": false}}),
         Component::Workflows => json!({
             // The chart gives rights in each of these; by itself it would name `default`.
             "controller": {
                 "workflowNamespaces": [namespace],
-                "extraEnv": variables(),
                 // At every look it warns of each task that has not begun: at a thousand nodes that is most of its work.
                 "logging": {"level": "error"},
             },
             "server": {"enabled": false},
         }),
         Component::Events => json!({}),
-    }
+    };
+    merged(needed(component), &own)
 }
 
 /// The environment of the workflow-controller.

@@ -232,10 +232,6 @@ impl WorkloadFacts {
         let component = Component::ALL.into_iter().find(|component| {
             part == Some(component.part_of()) || images().any(|image| repository(image) == component.image())
         })?;
-        let variable = |wanted: &str| {
-            let mut all = containers().flat_map(|container| items(container, "/env"));
-            all.find(|variable| text(variable, "/name") == Some(wanted)).and_then(|found| text(found, "/value"))
-        };
         let controller = images().any(|image| repository(image) == Component::Workflows.image());
         let labelled = mark(workload, "labels", "app.kubernetes.io/version").map(clip);
         let tagged = || images().find(|image| repository(image) == component.image()).and_then(tag).map(clip);
@@ -247,9 +243,32 @@ impl WorkloadFacts {
             owner: Owner::read(workload),
             version: labelled.or_else(tagged),
             pods: (number("/spec/replicas").unwrap_or(1), number("/status/readyReplicas").unwrap_or(0)),
-            plugins: controller.then(|| variable("ARGO_EXECUTOR_PLUGINS") == Some("true")),
+            plugins: controller.then(|| containers().any(has_plugins)),
         })
     }
+}
+
+/// Executor plugins are switched on in a container, by its flag or else by its environment. What comes from a ConfigMap is
+/// not followed: a pod for each node works either way.
+fn has_plugins(container: &Value) -> bool {
+    // As Go reads a boolean.
+    let on = |value: &str| matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE");
+    let words = items(container, "/command").chain(items(container, "/args")).filter_map(Value::as_str);
+    match words.filter_map(|word| word.strip_prefix("--executor-plugins")).last() {
+        Some("") => true,
+        Some(rest) => rest.strip_prefix('=').is_some_and(on),
+        None => {
+            let mut variables = items(container, "/env");
+            let found = variables.find(|variable| text(variable, "/name") == Some("ARGO_EXECUTOR_PLUGINS"));
+            found.and_then(|variable| text(variable, "/value")).is_some_and(on)
+        }
+    }
+}
+
+/// Whether executor plugins are switched on; nothing where no workflow-controller is among the workloads.
+pub fn plugins<'w>(workloads: impl IntoIterator<Item = &'w Value>) -> Option<bool> {
+    let found = workloads.into_iter().filter_map(|workload| WorkloadFacts::read(workload)?.plugins);
+    found.reduce(|one, other| one || other)
 }
 
 /// The last part of an image's name, without tag and digest.
@@ -379,8 +398,8 @@ fn existing(
             component.check(),
             Severity::Warning,
             "executor plugins are switched off in the workflow-controller",
-            "a run by plugin would not get any node done",
-            "set ARGO_EXECUTOR_PLUGINS to \"true\" in the environment of the workflow-controller, or deploy with --runner pod",
+            "a run gives every node a pod of its own, which takes longer",
+            "set ARGO_EXECUTOR_PLUGINS to \"true\" in the environment of the workflow-controller, where plugins are allowed",
         ));
     }
     judged
@@ -505,6 +524,32 @@ mod tests {
         assert_eq!(controller("true", 1).worst(), None);
         assert_eq!(controller("false", 1).worst(), Some(Severity::Warning));
         assert!(controller("true", 0).findings[0].what.contains("not all pods"));
+    }
+
+    #[test]
+    fn plugins_are_switched_on_by_flag_or_else_by_variable_as_the_controller_reads_them() {
+        let controller = |args: Value, env: Value| {
+            let container = json!({"image": "workflow-controller:v3.7.6", "args": args, "env": env});
+            json!({"metadata": {"name": "c"}, "spec": {"template": {"spec": {"containers": [container]}}}})
+        };
+        let variable = |value: &str| json!([{"name": "ARGO_EXECUTOR_PLUGINS", "value": value}]);
+        let none = || json!(null);
+        for (args, env, expected) in [
+            (none(), none(), false),
+            (none(), variable("true"), true),
+            (none(), variable("1"), true),
+            (none(), variable("yes"), false),
+            (none(), json!([{"name": "ARGO_EXECUTOR_PLUGINS", "valueFrom": {}}]), false),
+            (json!(["--loglevel", "info", "--executor-plugins"]), none(), true),
+            (json!(["--executor-plugins=true"]), none(), true),
+            (json!(["--executor-plugins=false"]), variable("true"), false),
+        ] {
+            let workload = controller(args, env);
+            assert_eq!(plugins([&workload]), Some(expected), "{workload}");
+        }
+        assert_eq!(plugins([&cd()]), None);
+        let (off, on) = (controller(none(), none()), controller(none(), variable("true")));
+        assert_eq!(plugins([&off, &on, &cd()]), Some(true));
     }
 
     #[test]

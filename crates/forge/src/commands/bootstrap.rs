@@ -9,7 +9,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{CHARTS_FOLDER, Wanted as Chosen, fragments, values_path};
+use forge_core::install::{CHARTS_FOLDER, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
@@ -17,7 +17,9 @@ use forge_core::repository::{ROOT_APP_FILE, RootFile};
 use forge_core::root::Root;
 use forge_core::scaffold::{self, Source};
 use forge_core::{token, yaml};
+use serde_json::{Value, json};
 
+use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::root::Rooting;
@@ -86,6 +88,10 @@ pub(crate) struct Arguments {
     /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
+    /// How what --check and --print say is written; for programs, what is to be merged is there as objects and as values of
+    /// the charts
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -141,9 +147,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     let purpose = Purpose { root: rooted, ..purpose };
+    if arguments.output != Format::Text && !arguments.print && !arguments.check {
+        return Err(Failure::new(
+            Code::BadArgument,
+            "--output says how --check and --print write, and neither is there",
+        )
+        .hint("leave it out, or add one of them"));
+    }
     if arguments.print {
         let vendored = asked.then(|| vendored(global)).transpose()?;
-        output.data(&printed(&usable, &purpose, &places, events.as_ref(), vendored)?)?;
+        let printed = Printed::new(&usable, &purpose, &places, events.as_ref(), vendored)?;
+        output.data(&match arguments.output {
+            Format::Text => printed.text(),
+            format => document(format, &printed.json()),
+        })?;
         if events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
@@ -239,39 +256,75 @@ fn vendored(global: &Global) -> Result<Source, Failure> {
     Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
 }
 
-/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge. With `own`, Argo CD's
-/// own Application in place of its values, its chart from there.
-fn printed(
-    usable: &Usable,
-    purpose: &Purpose,
-    places: &Places,
-    events: Option<&Events<'_>>,
-    own: Option<Source>,
-) -> Result<String, Failure> {
-    let objects = render::bootstrap(places, &purpose.environments);
-    let mut documents: Vec<String> = objects.iter().map(|placed| yaml::write(&placed.object)).collect();
-    let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
-    documents.extend(triggers.iter().map(|placed| yaml::write(&placed.object)));
-    let (health, values) = (usable.health_checks()?, usable.values()?);
-    for component in Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install) {
-        let namespace = purpose.place(component);
-        let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
-        if let (Component::Cd, Some(source)) = (component, own) {
-            let installation = &usable.repository.installation;
-            documents.push(scaffold::own_application(installation, &wanted.values, source));
-            continue;
-        }
-        let chart = wanted.chart;
-        let over = values_path(component);
-        let values = yaml::write_blocks(&wanted.values);
-        documents.push(format!(
-            "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
-            chart.name, chart.version, chart.name,
-        ));
+/// Data for programs.
+fn document(format: Format, data: &Value) -> String {
+    match format {
+        Format::Json => format!("{data:#}\n"),
+        Format::Text | Format::Yaml => yaml::write_blocks(data),
     }
-    // An Argo that is somebody else's is not changed; its owner is told what to merge, and why.
-    documents.extend(fragments(purpose, &health));
-    Ok(documents.join("---\n"))
+}
+
+/// Forge's own objects, the values of what it installs, and what the owner of what is there should merge: an Argo that is
+/// somebody else's is not changed. With `own`, Argo CD's own Application in place of its values, its chart from there.
+struct Printed<'p> {
+    objects: Vec<Value>,
+    charts: Vec<Chosen>,
+    purpose: &'p Purpose,
+    health: HealthChecks,
+    /// Argo CD's own Application, as it should stand in the root file.
+    own: Option<String>,
+}
+
+impl<'p> Printed<'p> {
+    fn new(
+        usable: &Usable,
+        purpose: &'p Purpose,
+        places: &Places,
+        events: Option<&Events<'_>>,
+        own: Option<Source>,
+    ) -> Result<Self, Failure> {
+        let ours = render::bootstrap(places, &purpose.environments);
+        let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
+        let objects = ours.into_iter().chain(triggers).map(|placed| placed.object).collect();
+        let (health, values) = (usable.health_checks()?, usable.values()?);
+        let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
+        let charts = wanted
+            .map(|component| Chosen::new(component, purpose.place(component), &health, values.get(&component), None));
+        let charts: Vec<Chosen> = charts.collect();
+        let argocd = charts.iter().find(|wanted| wanted.component == Component::Cd);
+        let installation = &usable.repository.installation;
+        let own = own.zip(argocd);
+        let own = own.map(|(source, wanted)| scaffold::own_application(installation, &wanted.values, source));
+        Ok(Self { objects, charts, purpose, health, own })
+    }
+
+    /// YAML documents, with why as comments.
+    fn text(&self) -> String {
+        let mut documents: Vec<String> = self.objects.iter().map(yaml::write).collect();
+        for wanted in &self.charts {
+            if let (Component::Cd, Some(own)) = (wanted.component, &self.own) {
+                documents.push(own.clone());
+                continue;
+            }
+            let (chart, namespace) = (&wanted.chart, &wanted.namespace);
+            let (over, values) = (values_path(wanted.component), yaml::write_blocks(&wanted.values));
+            documents.push(format!(
+                "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
+                chart.name, chart.version, chart.name,
+            ));
+        }
+        documents.extend(fragments(self.purpose, &self.health));
+        documents.join("---\n")
+    }
+
+    fn json(&self) -> Value {
+        let chart = |wanted: &Chosen| {
+            let (chart, namespace, values) = (&wanted.chart, &wanted.namespace, &wanted.values);
+            json!({"chart": chart.name, "version": chart.version, "namespace": namespace, "values": values})
+        };
+        let charts: Vec<Value> = self.charts.iter().map(chart).collect();
+        json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)})
+    }
 }
 
 /// Compares a cluster with what it should be.
@@ -295,7 +348,10 @@ async fn checked(
     let environments = &purpose.environments;
     let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
     let checked = install::check(&cluster, &compared).await?;
-    output.data(checked.text())?;
+    output.data(&match arguments.output {
+        Format::Text => checked.text(),
+        format => document(format, &json!(checked)),
+    })?;
     Ok(match checked.missing {
         0 => Exit::Done,
         missing => {

@@ -115,11 +115,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     let context = context?;
     output.say(&format!("{context} is prepared\n"));
-    if survey.runner == deploy::RunnerArgument::Pod {
-        output.say("The workflow controller runs without executor plugins: every node gets a pod of its own.");
-    }
     let here = Global { repo: Some(folder.clone()), no_color: global.no_color };
-    let deploy = deploy::Arguments::of(ENVIRONMENT, survey.runner, arguments.cluster.clone());
+    let deploy = deploy::Arguments::of(ENVIRONMENT, arguments.cluster.clone());
     let exit = deploy::run(&here, &deploy, output)?;
     let page = page(&here, &folder, arguments)?;
     output.say(&next(&folder, &page, &branch, arguments));

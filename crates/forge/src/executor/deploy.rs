@@ -170,11 +170,14 @@ async fn orchestrated(
         nodes: &desired.nodes,
         commit: desired.commit.clone(),
         repository: Some(desired.repository().installation.repository.url.value.clone()),
-        runner: inputs.runner,
     };
+    let (runner, note) = unless_stopped(interrupts, prepare::runner(place, inputs.runner)).await?;
+    if let Some(note) = note {
+        session.log(Level::Warn, ORCHESTRATION, "", note);
+    }
     let mut tries = 0;
     let plan = loop {
-        let looked = unless_stopped(interrupts, prepare::look(place, argocd, &made)).await?;
+        let looked = unless_stopped(interrupts, prepare::look(place, argocd, &made, runner)).await?;
         if looked.is_done() {
             return Ok((looked.told().done(Timestamp::now()), Exit::Done));
         }

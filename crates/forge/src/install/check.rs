@@ -9,37 +9,75 @@ use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{ARGOCD_SECRET, Placed};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{Found, Installing, found};
 use crate::bootstrap::root::{Found as Rooted, handing, look};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
 
-/// What was found, for people.
-#[derive(Default)]
-pub(crate) struct Checked {
-    lines: String,
-    /// How much is missing or different.
-    pub(crate) missing: usize,
+/// What is said of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Verdict {
+    /// It is as it should be.
+    Ok,
+    /// It is not, and without it a run does not work.
+    Missing,
+    /// It works, and could be better.
+    Advice,
 }
 
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    /// The chart of the part of Argo that it is about, or `forge` for Forge's own.
+    part: &'static str,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+/// Everything that was found.
+#[derive(Default, Serialize)]
+pub(crate) struct Checked {
+    /// How much is missing or different.
+    pub(crate) missing: usize,
+    findings: Vec<Finding>,
+}
+
+/// What is Forge's own.
+const OWN: &str = "forge";
+
 impl Checked {
-    /// All of it.
-    pub(crate) fn text(&self) -> &str {
-        &self.lines
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let line = |finding: &Finding| {
+            let word = match finding.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Missing => "missing",
+                Verdict::Advice => "advice",
+            };
+            let fix = finding.fix.as_ref().map(|fix| format!("    fix: {fix}\n")).unwrap_or_default();
+            format!("{word:<8} {}\n{fix}", finding.what)
+        };
+        self.findings.iter().map(line).collect()
     }
 
-    fn good(&mut self, what: &str) {
-        self.lines.push_str(&format!("ok       {what}\n"));
+    fn good(&mut self, part: &'static str, what: &str) {
+        self.findings.push(Finding { verdict: Verdict::Ok, part, what: what.to_owned(), fix: None });
     }
 
-    fn missing(&mut self, what: &str, fix: &str) {
+    fn missing(&mut self, part: &'static str, what: &str, fix: &str) {
         self.missing += 1;
-        self.lines.push_str(&format!("missing  {what}\n    fix: {fix}\n"));
+        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
+        self.findings.push(Finding { verdict: Verdict::Missing, part, what, fix });
     }
 
-    fn advice(&mut self, what: &str, fix: &str) {
-        self.lines.push_str(&format!("advice   {what}\n    fix: {fix}\n"));
+    fn advice(&mut self, part: &'static str, what: &str, fix: &str) {
+        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
+        self.findings.push(Finding { verdict: Verdict::Advice, part, what, fix });
     }
 }
 
@@ -87,35 +125,34 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
     let again = "`forge bootstrap` does it";
     match found.next(wanted) {
         Step::Nothing { revision } => match found.faults.first() {
-            None => checked.good(&format!("{title}: chart {chart} {version}, revision {revision}")),
+            None => checked.good(chart, &format!("{title}: chart {chart} {version}, revision {revision}")),
             Some(why) => {
                 let fix = format!("`kubectl -n {} get pods` shows which do not run", wanted.namespace);
-                checked.missing(&format!("{title} is installed and not available: {why}"), &fix);
+                checked.missing(chart, &format!("{title} is installed and not available: {why}"), &fix);
             }
         },
         Step::Record { revision } => {
-            checked.missing(&format!("{title}: revision {revision} is installed and was never proven"), again);
+            checked.missing(chart, &format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
-            let what = format!("{title} is not installed; chart {chart} {version} would be");
-            checked.missing(&what, again);
+            checked.missing(chart, &format!("{title} is not installed; chart {chart} {version} would be"), again);
         }
         Step::Upgrade { from, why, .. } => {
-            checked.missing(&format!("{title}: revision {from} is not what it should be: {why}"), again);
+            checked.missing(chart, &format!("{title}: revision {from} is not what it should be: {why}"), again);
         }
         Step::RollBack { from, status, .. } | Step::Uninstall { revision: from, status } => {
             let what = format!("{title}: revision {from} is {status}, as a bootstrap that was cut off leaves it");
-            checked.missing(&what, "`forge bootstrap` repairs it and goes on");
+            checked.missing(chart, &what, "`forge bootstrap` repairs it and goes on");
         }
         Step::Refuse { .. } => {
             let fix = format!("set `argo: {{{}: existing}}` in forge.yaml, or remove it", wanted.component.field());
-            checked.missing(&format!("{title}: Helm release {chart} is somebody else's"), &fix);
+            checked.missing(chart, &format!("{title}: Helm release {chart} is somebody else's"), &fix);
         }
         Step::Managed { how } => {
-            checked.good(&format!("{title}: managed by its own Application `{APPLICATION}`: {how}"));
+            checked.good(chart, &format!("{title}: managed by its own Application `{APPLICATION}`: {how}"));
             if found.managed.as_ref().is_some_and(|managed| !managed.well) {
                 let fix = format!("`kubectl -n {} describe application {APPLICATION}` says why", wanted.namespace);
-                checked.advice(&format!("{title}: its own Application is not Synced and Healthy"), &fix);
+                checked.advice(chart, &format!("{title}: its own Application is not Synced and Healthy"), &fix);
             }
         }
     }
@@ -140,19 +177,19 @@ fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, check
         if purpose.intent(component) != Intent::Existing {
             continue;
         }
-        let mut good = true;
+        let (mut good, part) = (true, component.release());
         for difference in found.iter().filter(|difference| difference.component == component) {
             let what = format!("{}: {}", component.title(), difference.what);
             match difference.weight {
                 Weight::Missing => {
                     good = false;
-                    checked.missing(&what, &difference.fix);
+                    checked.missing(part, &what, &difference.fix);
                 }
-                Weight::Advice => checked.advice(&what, &difference.fix),
+                Weight::Advice => checked.advice(part, &what, &difference.fix),
             }
         }
         if good {
-            checked.good(&format!("{} is as Forge needs it", component.title()));
+            checked.good(part, &format!("{} is as Forge needs it", component.title()));
         }
     }
 }
@@ -165,9 +202,9 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
         let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
         match cluster.get(&path::object(&placed.collection, name)).await? {
-            None => checked.missing(&format!("{kind} {name} is not there"), again),
+            None => checked.missing(OWN, &format!("{kind} {name} is not there"), again),
             Some(live) if !says(&live, &placed.object) => {
-                checked.missing(&format!("{kind} {name} says something else"), again);
+                checked.missing(OWN, &format!("{kind} {name} says something else"), again);
             }
             Some(_) => {}
         }
@@ -175,18 +212,18 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
     let projects = path::argo(&compared.purpose.argocd, "appprojects");
     for environment in compared.environments {
         if cluster.get(&path::object(&projects, environment.as_str())).await?.is_none() {
-            checked.missing(&format!("AppProject {environment} is not there"), again);
+            checked.missing(OWN, &format!("AppProject {environment} is not there"), again);
         }
     }
     let secret = path::object(&path::core(&compared.purpose.workflows, "secrets"), ARGOCD_SECRET);
     let stored = cluster.get(&secret).await?;
     let whole = |stored: &Value| ["token", "server"].into_iter().all(|key| secret_text(stored, key).is_some());
     if !stored.as_ref().is_some_and(whole) {
-        checked.missing(&format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
+        checked.missing(OWN, &format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
     }
     if checked.missing == before {
         let count = compared.objects.len() + compared.environments.len() + 1;
-        checked.good(&format!("Forge's own {count} objects"));
+        checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
 }
@@ -199,11 +236,13 @@ fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
         let name = identity(object);
         match step {
             root::Step::Nothing | root::Step::Left => {}
-            root::Step::Make => checked.missing(&format!("{name} of {ROOT_APP_FILE} is not there"), again),
-            root::Step::Change => checked.missing(&format!("{name} says something else than {ROOT_APP_FILE}"), again),
+            root::Step::Make => checked.missing(OWN, &format!("{name} of {ROOT_APP_FILE} is not there"), again),
+            root::Step::Change => {
+                checked.missing(OWN, &format!("{name} says something else than {ROOT_APP_FILE}"), again)
+            }
             root::Step::Refuse => {
                 let what = format!("{name} is somebody else's and says something else than {ROOT_APP_FILE}");
-                checked.missing(&what, &format!("to hand it over: {}", handing(object)));
+                checked.missing(OWN, &what, &format!("to hand it over: {}", handing(object)));
             }
         }
     };
@@ -215,9 +254,10 @@ fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
     }
     match &found.own {
         Some((_, Handover::Compare, _)) => {
-            checked.missing(&format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
+            checked.missing(OWN, &format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
         }
         Some((_, Handover::NotAsked, _)) => checked.advice(
+            OWN,
             &format!("{ROOT_APP_FILE} has an Application `{APPLICATION}`, and Argo CD is not handed over to it"),
             "`forge bootstrap --with self-managed-argocd` does it",
         ),
@@ -225,7 +265,7 @@ fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
     }
     if checked.missing == before {
         let count = found.objects.len() + usize::from(found.own.is_some());
-        checked.good(&format!("{ROOT_APP_FILE}: {count} objects"));
+        checked.good(OWN, &format!("{ROOT_APP_FILE}: {count} objects"));
     }
 }
 
@@ -350,8 +390,13 @@ mod tests {
         let mut checked = Checked::default();
         existing(&purpose, &health(), &observed, &mut checked);
         assert_eq!(checked.missing, 0);
-        let lines: Vec<&str> = checked.text().lines().collect();
+        let text = checked.text();
+        let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("advice   Argo Workflows: ") && lines[0].contains("DEFAULT_REQUEUE_TIME"));
         assert_eq!(lines[2], "ok       Argo Workflows is as Forge needs it");
+        let found = json!(checked);
+        assert_eq!((&found["missing"], &found["findings"][0]["verdict"]), (&json!(0), &json!("advice")));
+        let good = json!({"verdict": "ok", "part": "argo-workflows", "what": "Argo Workflows is as Forge needs it"});
+        assert_eq!(found["findings"][1], good);
     }
 }

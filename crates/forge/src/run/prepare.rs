@@ -12,6 +12,7 @@ use forge_core::gate::{Content, Decision};
 use forge_core::graph::{Graph, NodeIx};
 use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::plan::Plan;
+use forge_core::preflight;
 use forge_core::render::{self, AGENT_TICK, AGENT_TICKS, IMAGE_ANNOTATION, PLUGIN, Places, TICK_ANNOTATION};
 use forge_core::run::{RunPlan, Runner};
 use forge_core::url::same_repository;
@@ -23,7 +24,7 @@ use serde_json::Value;
 use super::lease::{self, Conducted};
 use super::{Place, job};
 use crate::argocd::{self, Application, ArgoCd, Feed};
-use crate::cluster::{Cluster, path};
+use crate::cluster::{Cluster, ClusterError, path};
 use crate::git_reader::{GitCredentials, GitReader};
 use crate::metrics::Metrics;
 use crate::prove::{Mode, Prover};
@@ -43,7 +44,6 @@ pub(crate) struct Made<'m> {
     pub(crate) commit: CommitId,
     /// The GitOps repository, as Applications name it.
     pub(crate) repository: Option<String>,
-    pub(crate) runner: Runner,
 }
 
 /// Where runs take place, as bootstrap left it.
@@ -89,6 +89,48 @@ fn unprepared(what: String) -> Failure {
     Failure::new(Code::NotBootstrapped, what).hint("`forge bootstrap` prepares a cluster for runs, once")
 }
 
+/// How nodes are run, and what is to be said about it: as somebody wants it, else as tasks of the plugin where the
+/// workflow-controller has executor plugins switched on, else each in a pod of its own.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn runner(
+    place: &Place,
+    asked_for: Option<Runner>,
+) -> Result<(Runner, Option<&'static str>), Failure> {
+    if asked_for == Some(Runner::Pod) {
+        return Ok((Runner::Pod, None));
+    }
+    Ok(match (asked_for, plugins(place).await?) {
+        (None, Some(false)) => {
+            let note = "the workflow-controller runs without executor plugins: every node gets a pod of its own";
+            (Runner::Pod, Some(note))
+        }
+        (Some(_), Some(false)) => {
+            let note = "the workflow-controller seems to run without executor plugins, and the plugin was asked for: no node gets done unless they are switched on after all";
+            (Runner::Plugin, Some(note))
+        }
+        _ => (Runner::Plugin, None),
+    })
+}
+
+/// Whether the workflow-controller has executor plugins switched on: the one beside the Workflows, else any that may be
+/// seen. Nothing where none is, and who may not look hopes for the best.
+async fn plugins(place: &Place) -> Result<Option<bool>, ClusterError> {
+    let beside = path::named("apps", "v1", &place.places.workflows, "deployments");
+    for collection in [beside, path::global("apps", "v1", "deployments")] {
+        let workloads = match place.cluster.list(&collection, "").await {
+            Err(error) if !error.is_transient() => continue,
+            other => other?,
+        };
+        let found = preflight::plugins(&workloads);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
 /// What looking came to.
 pub(crate) struct Looked {
     /// The run as it would be, under the plan's own name.
@@ -127,7 +169,7 @@ impl Looked {
 ///
 /// # Errors
 /// When Argo CD does not answer.
-pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>) -> Result<Looked, Failure> {
+pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>, runner: Runner) -> Result<Looked, Failure> {
     let feed = Feed::start(argocd.clone());
     let first = argocd.list().await.map_err(|error| argocd::failure(&error))?;
     let known: BTreeMap<ApplicationId, Application> = first.into_iter().map(|app| (app.id.clone(), app)).collect();
@@ -138,7 +180,7 @@ pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>) -> Res
     let mut run = RunPlan::new(name, made.plan, made.graph, made.nodes, content);
     run.commit = Some(made.commit.clone());
     run.repository.clone_from(&made.repository);
-    run.runner = made.runner;
+    run.runner = runner;
     let run = Arc::new(run);
     let decisions = decisions(&run, feed).await?;
     let window_left = window_left(place, &run).await?;

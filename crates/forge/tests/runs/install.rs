@@ -1,15 +1,19 @@
 //! Phase 1 on a bare cluster of its own: Helm installs Argo, a second time writes nothing, what is cut off is repaired, what
-//! fails is taken back. `tools/cluster` takes the sandbox down afterwards.
+//! fails is taken back, and the platform that runs on it does not notice. `tools/cluster` takes the sandbox down
+//! afterwards.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use forge_testkit::image;
-use forge_testkit::platform::{attempts, mark};
-use forge_testkit::sandbox::{Ended, Sandbox, built_binary, eventually, run};
+use forge_testkit::platform::{Environment, Platform, attempts, mark};
+use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
+use forge_testkit::twin::{self, TwinNode, deployment};
 use serde_json::Value;
+
+use crate::stage::PATIENCE;
 
 /// The sandbox without Argo.
 const NAME: &str = "bare";
@@ -19,41 +23,43 @@ const PLACES: [&str; 5] = ["argocd", "argo", "argo-events", "crossplane-system",
 const RELEASES: [&str; 3] = ["argo-cd", "argo-workflows", "argo-events"];
 /// How long Kubernetes may take to remove a namespace with all that is in it.
 const GONE: Duration = Duration::from_secs(180);
+/// An image that is in no registry.
+const NOWHERE: &str = "v0.0.0-nowhere";
 
-/// A bare cluster and a repository that says that Forge installs everything.
+/// A bare cluster, and a platform of two applications whose repository says that Forge installs everything.
 pub(crate) struct Bare {
-    pub(crate) sandbox: Sandbox,
-    image: String,
-    folder: tempfile::TempDir,
+    environment: Environment,
 }
 
 impl Bare {
     pub(crate) fn up() -> Self {
-        let sandbox = Sandbox::up(NAME, &[]);
-        let image = image::load(&sandbox, &built_binary("forge"));
-        let folder = tempfile::tempdir().unwrap();
-        let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
-        let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
-        write(
-            "forge.yaml",
-            format!(
-                "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: install, workflows: install, events: install}}\n  environments: [{{name: bare, cluster: in-cluster, sync: manual}}]\n"
-            ),
-        );
-        write(
-            "graph.yaml",
-            format!(
-                "{header}kind: DependencyGraph\nspec:\n  stacks: [{{name: base, apps: [{{application: argocd/one}}]}}]\n"
-            ),
-        );
-        Self { sandbox, image, folder }
+        static PLATFORM: OnceLock<Platform> = OnceLock::new();
+        let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("install");
+        let mut options = environment.options();
+        options.timeouts = Some(("30s".to_owned(), "60s".to_owned()));
+        let node =
+            |name: &str, before: &[&str]| TwinNode::new(name, before, vec![deployment(name, &options.image, 1, &[])]);
+        let nodes = [node("first", &[]), node("second", &["first"])];
+        options.argo = "{cd: install, workflows: install, events: install}".to_owned();
+        environment.push(&twin::small(&options, &nodes), "the platform");
+        Self { environment }
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.environment.platform.sandbox
+    }
+
+    /// What kubectl answers.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.environment.json(arguments)
     }
 
     /// `forge` on a repository.
     pub(crate) fn forge(&self, folder: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(built_binary("forge"));
+        let platform = self.environment.platform;
+        let mut command = Command::new(&platform.binary);
         command.args(arguments).current_dir(folder);
-        command.env("KUBECONFIG", &self.sandbox.kubeconfig).env("NO_COLOR", "1");
+        command.env("KUBECONFIG", &platform.sandbox.kubeconfig).env("NO_COLOR", "1");
         for variable in ["FORGE_ENVIRONMENT", "FORGE_FAILPOINT", "FORGE_FAILPOINTS", "FORGE_WITH"] {
             command.env_remove(variable);
         }
@@ -62,14 +68,15 @@ impl Bare {
 
     /// `forge bootstrap` on a repository.
     pub(crate) fn bootstrapping(&self, folder: &Path, arguments: &[&str]) -> Command {
-        let mut command = self.forge(folder, &["bootstrap", "--image", &self.image]);
-        command.args(arguments).arg("--charts").arg(&self.sandbox.charts).arg("--helm").arg(&self.sandbox.helm);
+        let platform = self.environment.platform;
+        let mut command = self.forge(folder, &["bootstrap", "--image", platform.image()]);
+        command.args(arguments).arg("--charts").arg(&platform.sandbox.charts).arg("--helm").arg(&platform.sandbox.helm);
         command
     }
 
     /// `forge bootstrap`, on the repository of this test.
     fn command(&self, arguments: &[&str]) -> Command {
-        self.bootstrapping(self.folder.path(), arguments)
+        self.bootstrapping(self.environment.repository.folder(), arguments)
     }
 
     /// Runs `forge bootstrap`, dying before a write where one is named, by its name or its number.
@@ -83,7 +90,7 @@ impl Bare {
 
     /// Runs it to its end, which it must come to, and gives the names of all writes that it came by.
     fn writes(&self) -> Vec<String> {
-        let file = self.folder.path().join("writes.txt");
+        let file = std::env::temp_dir().join(format!("forge-writes-{}", std::process::id()));
         let _ = std::fs::remove_file(&file);
         let done = run(self.command(&[]).env("FORGE_FAILPOINTS", &file), None);
         assert_eq!(done.code, 0, "{}", done.stderr);
@@ -126,7 +133,7 @@ impl Bare {
 
     /// Values that lie over Forge's own; none for nothing.
     fn values(&self, chart: &str, text: Option<&str>) {
-        let path = self.folder.path().join("argo/values").join(format!("{chart}.yaml"));
+        let path = self.environment.repository.folder().join("argo/values").join(format!("{chart}.yaml"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         match text {
             Some(text) => std::fs::write(path, text).unwrap(),
@@ -134,13 +141,9 @@ impl Bare {
         }
     }
 
-    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.sandbox.kubectl(&[arguments, &["-o", "json"]].concat())).unwrap()
-    }
-
     /// Status, revision and owner of every revision of every release, newest last.
     pub(crate) fn releases(&self, name: &str) -> Vec<(u64, String, bool)> {
-        let all = self.json(&["get", "secrets", "-A", "-l", &format!("owner=helm,name={name}")]);
+        let all = self.environment.json(&["get", "secrets", "-A", "-l", &format!("owner=helm,name={name}")]);
         let of = |secret: &Value| {
             let labels = &secret["metadata"]["labels"];
             let text = |key: &str| labels[key].as_str().unwrap_or_default().to_owned();
@@ -153,47 +156,83 @@ impl Bare {
 
     /// Pods of Argo by their identity: another one is a restart.
     fn pods(&self) -> BTreeSet<String> {
-        let all = self.json(&["get", "pods", "-A", "-l", "app.kubernetes.io/part-of"]);
+        let all = self.environment.json(&["get", "pods", "-A", "-l", "app.kubernetes.io/part-of"]);
         let items = all["items"].as_array().unwrap();
         items.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The pod of Argo CD's application controller, by its identity.
+    fn controller(&self) -> String {
+        let label = "app.kubernetes.io/name=argocd-application-controller";
+        self.sandbox().kubectl(&["get", "pods", "-n", "argocd", "-l", label, "-o", "jsonpath={.items[*].metadata.uid}"])
+    }
+
+    /// Pods of the platform by their identity, and how often their containers were restarted.
+    fn running(&self) -> BTreeMap<String, u64> {
+        let all = self.environment.json(&["get", "pods", "-A", "--field-selector=status.phase=Running"]);
+        let start = format!("{}-", self.environment.name);
+        let items = all["items"].as_array().unwrap().iter();
+        let ours = items.filter(|pod| pod["metadata"]["namespace"].as_str().unwrap().starts_with(&start));
+        let of = |pod: &Value| {
+            let containers = pod["status"]["containerStatuses"].as_array().unwrap().iter();
+            let restarts = containers.map(|container| container["restartCount"].as_u64().unwrap()).sum::<u64>();
+            (pod["metadata"]["uid"].as_str().unwrap().to_owned(), restarts)
+        };
+        ours.map(of).collect()
+    }
+
+    /// The same pods run, Argo CD says that all is well, and a run has nothing to do.
+    fn runs_on(&self, running: &BTreeMap<String, u64>) {
+        eventually("the Applications are Synced and Healthy", PATIENCE, || {
+            let states = ["first", "second"].map(|node| {
+                let status = self.environment.application(node)["status"].clone();
+                (status["sync"]["status"].clone(), status["health"]["status"].clone())
+            });
+            let well = states.iter().all(|(sync, health)| sync == "Synced" && health == "Healthy");
+            if well { Ok(()) } else { Err(format!("{states:?}")) }
+        });
+        let again = self.environment.forge(&["platform", "deploy"], PATIENCE);
+        assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
+        assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
+        assert_eq!(self.running(), *running);
     }
 
     /// Takes everything away, as if it had never been, so that a test can be run again by hand.
     pub(crate) fn clear(&self) {
         // An Argo CD that manages itself would heal what is removed.
-        self.sandbox.try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
+        self.sandbox().try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
-            let mut helm = Command::new(&self.sandbox.helm);
+            let mut helm = Command::new(&self.sandbox().helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
-            run(helm.env("KUBECONFIG", &self.sandbox.kubeconfig), None);
+            run(helm.env("KUBECONFIG", &self.sandbox().kubeconfig), None);
         }
         // Nobody is there any more who would do what these wait for.
         for kind in ["applicationsets.argoproj.io", "applications.argoproj.io"] {
-            let names = self.sandbox.try_kubectl(&["get", kind, "-n", "argocd", "-o", "name"], None).stdout;
+            let names = self.sandbox().try_kubectl(&["get", kind, "-n", "argocd", "-o", "name"], None).stdout;
             for name in names.lines() {
                 let nothing = r#"{"metadata":{"finalizers":null}}"#;
-                self.sandbox.try_kubectl(&["patch", name, "-n", "argocd", "--type", "merge", "-p", nothing], None);
+                self.sandbox().try_kubectl(&["patch", name, "-n", "argocd", "--type", "merge", "-p", nothing], None);
             }
         }
         for webhook in ["crossplane", "crossplane-no-usages"] {
             let delete = ["delete", "validatingwebhookconfiguration", webhook, "--ignore-not-found"];
-            self.sandbox.try_kubectl(&delete, None);
+            self.sandbox().try_kubectl(&delete, None);
         }
-        self.sandbox.kubectl(&[&["delete", "namespace", "--ignore-not-found", "--wait=false"], &PLACES[..]].concat());
+        self.sandbox().kubectl(&[&["delete", "namespace", "--ignore-not-found", "--wait=false"], &PLACES[..]].concat());
         eventually("the namespaces are gone", GONE, || {
-            let left = self.sandbox.kubectl(&["get", "namespaces", "-o", "name"]);
+            let left = self.sandbox().kubectl(&["get", "namespaces", "-o", "name"]);
             let mut names = left.lines().map(|line| line.trim_start_matches("namespace/"));
             if names.any(|name| PLACES.contains(&name)) { Err(left) } else { Ok(()) }
         });
-        let crds = self.sandbox.kubectl(&["get", "crd", "-o", "name"]);
+        let crds = self.sandbox().kubectl(&["get", "crd", "-o", "name"]);
         let of_ours = |line: &&str| line.ends_with(".argoproj.io") || line.ends_with(".crossplane.io");
         for crd in crds.lines().filter(of_ours) {
-            self.sandbox.try_kubectl(&["delete", crd, "--wait=false"], None);
+            self.sandbox().try_kubectl(&["delete", crd, "--wait=false"], None);
         }
         let policies = "validatingadmissionpolicies,validatingadmissionpolicybindings";
-        self.sandbox.kubectl(&["delete", policies, "-l", "app.kubernetes.io/managed-by=forge", "--ignore-not-found"]);
+        self.sandbox().kubectl(&["delete", policies, "-l", "app.kubernetes.io/managed-by=forge", "--ignore-not-found"]);
         eventually("the definitions are gone", GONE, || {
-            let left = self.sandbox.kubectl(&["get", "crd", "-o", "name"]);
+            let left = self.sandbox().kubectl(&["get", "crd", "-o", "name"]);
             if left.contains(".argoproj.io") { Err(left) } else { Ok(()) }
         });
     }
@@ -222,7 +261,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
 
     // Nothing is there, and nothing is written to say so.
     let since = mark();
-    let who = user(&bare.sandbox);
+    let who = user(bare.sandbox());
     let check = bare.bootstrap(&["--check"], None);
     assert_eq!(check.code, 1, "{}\n{}", check.stdout, check.stderr);
     assert!(
@@ -230,7 +269,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
         "{}",
         check.stdout
     );
-    assert_eq!(written(&bare.sandbox, since, &who), Vec::<String>::new());
+    assert_eq!(written(bare.sandbox(), since, &who), Vec::<String>::new());
 
     // Killed at three places: before anything; with the Lease taken and the first chart installed, before its receipt; with
     // everything made but a token that is not stored yet.
@@ -247,7 +286,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     for release in RELEASES {
         assert_eq!(bare.releases(release), [(1, "deployed".to_owned(), true)], "{release}: {}", done.stderr);
     }
-    let receipt = bare.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
+    let receipt = bare.environment.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
     assert_eq!(receipt["data"]["revision"], "1");
     assert_eq!(receipt["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
 
@@ -258,46 +297,64 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     assert_eq!(again.code, 0, "{}", again.stderr);
     let check = bare.bootstrap(&["--check"], None);
     assert_eq!(check.code, 0, "{}\n{}", check.stdout, check.stderr);
-    assert_eq!(written(&bare.sandbox, since, &who), Vec::<String>::new());
+    assert_eq!(written(bare.sandbox(), since, &who), Vec::<String>::new());
     assert_eq!(bare.pods(), pods);
 
-    taken_back(&bare);
+    upgraded(&bare);
     repaired(&bare);
     foreign(&bare);
 }
 
-/// An upgrade to an image that does not exist comes back by itself, and says so.
-fn taken_back(bare: &Bare) {
-    bare.values("argo-events", Some("global: {image: {tag: v0.0.0-nowhere}}\n"));
-    let failed = bare.bootstrap(&["--timeout", "30s"], None);
+/// Whatever becomes of its Argo CD, the platform keeps running: what does not come up is taken back, what does restarts
+/// nothing but itself.
+fn upgraded(bare: &Bare) {
+    let file = bare.environment.repository.folder().join("argocd/applications.yaml");
+    bare.sandbox().kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]);
+    let deployed = bare.environment.forge(&["platform", "deploy"], PATIENCE);
+    assert_eq!(deployed.code, 0, "{}\n{}", deployed.stdout, deployed.stderr);
+    let running = bare.running();
+    assert_eq!(running.len(), 2, "{running:?}");
+
+    // The controller is the hard part: Kubernetes waits for the pod of a StatefulSet that does not start, also on the way
+    // back.
+    bare.values(
+        "argo-cd",
+        Some(&format!("controller: {{image: {{tag: {NOWHERE}}}}}\nserver: {{image: {{tag: {NOWHERE}}}}}\n")),
+    );
+    let failed = bare.bootstrap(&["--timeout", "40s"], None);
     assert_eq!(failed.code, 1, "{}", failed.stderr);
     assert!(failed.stderr.contains("FORGE-B021"), "{}", failed.stderr);
-    assert!(failed.stderr.contains("Argo Events    rollback  back to what it was"), "{}", failed.stderr);
-    let releases = bare.releases("argo-events");
+    assert!(failed.stderr.contains("Argo CD        rollback  back to what it was"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("argocd-application-controller-0 is of another revision"), "{}", failed.stderr);
+    let releases = bare.releases("argo-cd");
     assert_eq!(releases.last().map(|(_, status, ours)| (status.as_str(), *ours)), Some(("deployed", true)));
-    let images = bare.sandbox.kubectl(&[
-        "get",
-        "deployments",
-        "-n",
-        "argo-events",
-        "-o",
-        "jsonpath={.items[*].spec.template.spec.containers[*].image}",
-    ]);
-    assert!(!images.contains("nowhere"), "{images}");
-    bare.values("argo-events", None);
+    let images = "jsonpath={.items[*].spec.template.spec.containers[*].image}";
+    let images = bare.sandbox().kubectl(&["get", "deployments,statefulsets", "-n", "argocd", "-o", images]);
+    assert!(!images.contains(NOWHERE), "{images}");
+    // With the values as they were, what is there is what is wanted.
+    bare.values("argo-cd", None);
+    let again = bare.bootstrap(&["--check"], None);
+    assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
+    bare.runs_on(&running);
+
+    let quieter = ("argo/values/argo-cd.yaml".to_owned(), "global: {logging: {level: warn}}\n".to_owned());
+    bare.environment.push(&[quieter], "a quieter Argo CD");
+    let before = bare.controller();
     let done = bare.bootstrap(&[], None);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("Argo Events    result    chart argo-events 2.4.19"), "{}", done.stderr);
+    assert!(done.stderr.contains("Argo CD        apply     upgraded"), "{}", done.stderr);
+    assert_ne!(bare.controller(), before, "Argo CD was not replaced, so nothing was tried");
+    bare.runs_on(&running);
 }
 
 /// What a killed helm leaves, and what somebody broke, is put right.
 fn repaired(bare: &Bare) {
     let (last, ..) = bare.releases("argo-events").pop().unwrap();
     let next = last + 1;
-    let mut helm = Command::new(&bare.sandbox.helm);
-    helm.args(["upgrade", "argo-events"]).arg(bare.sandbox.charts.join("argo-events"));
+    let mut helm = Command::new(&bare.sandbox().helm);
+    helm.args(["upgrade", "argo-events"]).arg(bare.sandbox().charts.join("argo-events"));
     helm.args(["-n", "argo-events", "--set", "global.image.tag=v0.0.0-nowhere", "--wait", "--timeout", "5m"]);
-    let mut helm = helm.env("KUBECONFIG", &bare.sandbox.kubeconfig).stdout(Stdio::null()).spawn().unwrap();
+    let mut helm = helm.env("KUBECONFIG", &bare.sandbox().kubeconfig).stdout(Stdio::null()).spawn().unwrap();
     eventually("helm is on its way", Duration::from_secs(60), || {
         let newest = bare.releases("argo-events").pop().unwrap();
         if newest.1 == "pending-upgrade" { Ok(()) } else { Err(format!("{newest:?}")) }
@@ -311,7 +368,7 @@ fn repaired(bare: &Bare) {
     assert!(done.stderr.contains(&format!("repair    revision {next} is pending-upgrade")), "{}", done.stderr);
     assert_eq!(bare.releases("argo-events").last().unwrap().1, "deployed");
 
-    bare.sandbox.kubectl(&["delete", "deployment", "-n", "argo-events", "--all"]);
+    bare.sandbox().kubectl(&["delete", "deployment", "-n", "argo-events", "--all"]);
     let done = bare.bootstrap(&[], None);
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains("is gone"), "{}", done.stderr);
@@ -320,12 +377,12 @@ fn repaired(bare: &Bare) {
 /// A release that does not carry our label is left alone.
 fn foreign(bare: &Bare) {
     let all = ["label", "secrets", "-n", "argo-events", "-l", "owner=helm,name=argo-events"];
-    bare.sandbox.kubectl(&[&all[..], &["app.kubernetes.io/managed-by-"]].concat());
+    bare.sandbox().kubectl(&[&all[..], &["app.kubernetes.io/managed-by-"]].concat());
     let before = bare.releases("argo-events");
     let refused = bare.bootstrap(&[], None);
     assert_eq!(refused.code, 3, "{}", refused.stderr);
     assert_eq!(bare.releases("argo-events"), before);
-    bare.sandbox.kubectl(&[&all[..], &["app.kubernetes.io/managed-by=forge", "--overwrite"]].concat());
+    bare.sandbox().kubectl(&[&all[..], &["app.kubernetes.io/managed-by=forge", "--overwrite"]].concat());
 }
 
 /// Every point at which it can be killed, and the middle of helm's work: for `make soak`, because each one takes a cluster from
@@ -340,7 +397,8 @@ fn killed_before_any_write_the_next_run_completes_and_nothing_half_stays() {
     // Namespaces, the Lease, three charts with their receipts, Forge's own objects, the token and its Secret.
     assert_eq!((kinds("helm upgrade "), kinds("ConfigMap forge-install-")), (3, 3), "{writes:?}");
     assert!(kinds("Role ") >= 4 && kinds("Secret forge-argocd") == 1, "{writes:?}");
-    assert_eq!(writes.last().map(String::as_str), Some("ConfigMap forge-bootstrap-bare in argo"), "{writes:?}");
+    let last = format!("ConfigMap forge-bootstrap-{} in argo", bare.environment.name);
+    assert_eq!(writes.last(), Some(&last), "{writes:?}");
     let mut seen = BTreeSet::new();
     // By name: a token that Argo CD loses is made once more, which would shift the numbers of what comes after it.
     for write in writes.iter().filter(|write| seen.insert(*write)) {

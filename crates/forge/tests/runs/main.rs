@@ -8,6 +8,7 @@ mod deploy;
 mod events;
 mod executor;
 mod executor_job;
+mod existing;
 mod install;
 mod kill;
 mod never;

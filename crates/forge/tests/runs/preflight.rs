@@ -1,8 +1,8 @@
-//! Phase 0 on a real cluster. All ways to be unready, also those that cannot be planted here, are in `tests/preflight.rs`,
-//! against a server of our own.
+//! Phase 0 on a real cluster: twelve ways to be unready that can be planted without disturbing anybody. All of them, also
+//! those that cannot, are in `tests/preflight.rs`, against a server of our own; `docs/guides/bootstrap.md` lists them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -120,6 +120,130 @@ fn an_image_that_cannot_be_pulled_is_told_in_the_registrys_words_and_nothing_is_
     let image = finding(&report, "image", "blocking");
     assert!(image["evidence"].to_string().contains("not found"), "{image:#}");
     assert!(image["fix"].as_str().unwrap().contains("push the image"), "{image:#}");
+    is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
+}
+
+/// A digest that no image has.
+fn no_digest() -> String {
+    format!("sha256:{}", "0".repeat(64))
+}
+
+/// A folder that goes when the test ends.
+struct Planted(PathBuf);
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_registry_that_nodes_do_not_reach_is_told_as_that_and_nothing_is_left() {
+    let sandbox = &Platform::shared().sandbox;
+    let registry = format!("unreachable-{}.example.com", std::process::id());
+    // Folder of the sandbox, its `pki`, the file. The runtime of its node looks here at every pull.
+    let folder = sandbox.kubeconfig.ancestors().nth(2).unwrap().join("etc/certs.d");
+    assert!(folder.is_dir(), "{}", folder.display());
+    let planted = Planted(folder.join(&registry));
+    std::fs::create_dir(&planted.0).unwrap();
+    let nobody = "http://127.0.0.1:1";
+    let hosts = format!("server = \"{nobody}\"\n[host.\"{nobody}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+    std::fs::write(planted.0.join("hosts.toml"), hosts).unwrap();
+    let (ended, report) = check(EXISTING, &["--image", &format!("{registry}/forge@{}", no_digest())]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let image = finding(&report, "image", "blocking");
+    assert!(image["evidence"].to_string().contains("connection refused"), "{image:#}");
+    assert!(image["fix"].as_str().unwrap().contains("reach the registry"), "{image:#}");
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn a_policy_of_the_cluster_that_refuses_the_pod_is_told_in_its_own_words() {
+    let sandbox = &Platform::shared().sandbox;
+    let name = format!("preflight-refused-{}", std::process::id());
+    let _undo = undo(&[
+        &["delete", "validatingadmissionpolicybinding", &name, "--ignore-not-found"],
+        &["delete", "validatingadmissionpolicy", &name, "--ignore-not-found"],
+    ]);
+    // It knows the pod by its image, so that it concerns nobody else's.
+    let image = format!("{name}.example.com/forge@{}", no_digest());
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+            ]},
+            "validations": [{
+                "expression": format!("object.spec.containers.all(c, !c.image.startsWith('{name}.example.com/'))"),
+                "message": "images come from elsewhere",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        let made = sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string()));
+        assert_eq!(made.code, 0, "{}", made.stderr);
+    }
+    eventually("the policy holds", Duration::from_secs(60), || {
+        let tried = sandbox.try_kubectl(&["run", &name, "-n", "default", "--dry-run=server", "--image", &image], None);
+        if tried.stderr.contains("images come from elsewhere") { Ok(()) } else { Err(tried.stderr) }
+    });
+    let (ended, report) = check(EXISTING, &["--image", &image]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let pod = finding(&report, "pod", "blocking");
+    assert!(pod["evidence"].to_string().contains("images come from elsewhere"), "{pod:#}");
+    assert!(pod["fix"].as_str().unwrap().contains("app.kubernetes.io/managed-by: forge"), "{pod:#}");
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn credentials_that_are_not_accepted_are_told_and_nothing_more_is_asked() {
+    let platform = Platform::shared();
+    let folder = folder(EXISTING);
+    // The sandbox writes JSON.
+    let text = std::fs::read_to_string(&platform.sandbox.kubeconfig).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["users"][0]["user"] = json!({"token": "nobody"});
+    let stranger = folder.path().join("stranger.kubeconfig");
+    std::fs::write(&stranger, config.to_string()).unwrap();
+    let arguments = ["--image", platform.image(), "--output", "json"];
+    let ended = run(&mut forge(platform, &stranger, folder.path(), &arguments), None);
+    assert_eq!(ended.code, 3, "{}\n{}", ended.stdout, ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let api = finding(&report, "api", "blocking");
+    assert!(api["fix"].as_str().unwrap().contains("kubectl auth whoami"), "{api:#}");
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(1), "{report:#}");
+}
+
+#[test]
+fn a_quota_that_leaves_no_room_for_a_run_blocks() {
+    let sandbox = &Platform::shared().sandbox;
+    let name = format!("preflight-quota-{}", std::process::id());
+    let _undo = undo(&[&["delete", "namespace", &name, "--wait=false"]]);
+    sandbox.kubectl(&["create", "namespace", &name]);
+    sandbox.kubectl(&["create", "quota", "small", "-n", &name, "--hard=pods=1"]);
+    let image = Platform::shared().image();
+    let (ended, report) = check(EXISTING, &["--image", image, "--workflows-namespace", &name]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let limits = finding(&report, "limits", "blocking");
+    assert!(limits["fix"].as_str().unwrap().contains("describe quota small"), "{limits:#}");
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn an_argo_that_is_somebody_elses_and_one_that_is_not_there_are_found_together() {
+    let argo = "{cd: install, workflows: existing, events: existing}";
+    let (ended, report) = check(argo, &["--image", Platform::shared().image()]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let theirs = finding(&report, "argo-cd", "blocking");
+    assert!(theirs["what"].as_str().unwrap().contains("made by Helm release argocd/argo-cd"), "{theirs:#}");
+    assert!(theirs["fix"].as_str().unwrap().contains("argo: {cd: existing}"), "{theirs:#}");
+    let absent = finding(&report, "argo-events", "blocking");
+    assert!(absent["fix"].as_str().unwrap().contains("argo: {events: install}"), "{absent:#}");
     is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
 }
 

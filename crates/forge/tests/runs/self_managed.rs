@@ -32,7 +32,7 @@ impl Platform {
         let bare = Bare::up();
         bare.clear();
         let path = format!("self-managed/{}.git", std::process::id());
-        let repository = GitRepository::open(&bare.sandbox.git, &path, "main").unwrap();
+        let repository = GitRepository::open(&bare.sandbox().git, &path, "main").unwrap();
         let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
         let installation = format!(
             "{header}kind: Forge\nspec:\n  repository: {{url: \"{GIT}/{path}\", branch: main}}\n  argo: {{cd: install, workflows: install, events: none}}\n  environments: [{{name: bare, cluster: in-cluster, sync: manual}}]\n"
@@ -41,7 +41,7 @@ impl Platform {
         let files = [("forge.yaml".to_owned(), installation), ("graph.yaml".to_owned(), graph)];
         repository.write(&files).unwrap();
         for chart in ["argo-cd", "crossplane"] {
-            copy(&bare.sandbox.charts.join(chart), &repository.folder().join("argo/charts").join(chart));
+            copy(&bare.sandbox().charts.join(chart), &repository.folder().join("argo/charts").join(chart));
         }
         // Another content than that of the folder that Helm installs from, which renders the same.
         fs::write(repository.folder().join("argo/charts/argo-cd/README.md"), "Ours.\n").unwrap();
@@ -99,7 +99,7 @@ impl Platform {
     fn well(&self, name: &str, also: impl Fn(&Value) -> bool) {
         eventually(&format!("Application {name} is well"), PATIENCE, || {
             let found =
-                self.bare.sandbox.try_kubectl(&["get", "application", name, "-n", "argocd", "-o", "json"], None);
+                self.bare.sandbox().try_kubectl(&["get", "application", name, "-n", "argocd", "-o", "json"], None);
             let found: Value = serde_json::from_str(&found.stdout).map_err(|_| found.stderr.clone())?;
             let status = &found["status"];
             let well = status["sync"]["status"] == "Synced" && status["health"]["status"] == "Healthy";
@@ -130,7 +130,7 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn argo_cd_takes_its_release_over_from_git_and_keeps_every_pod() {
     let platform = Platform::up();
-    let who = user(&platform.bare.sandbox);
+    let who = user(platform.bare.sandbox());
 
     // Nobody asked: Helm installs, the root is applied, and Argo CD's own Application is not.
     let installed = platform.bootstrap(&[]);
@@ -139,7 +139,7 @@ fn argo_cd_takes_its_release_over_from_git_and_keeps_every_pod() {
     assert_eq!(platform.revisions(), [1]);
     let root = platform.bare.json(&["get", "applicationset", "environments", "-n", "argocd"]);
     assert_eq!(root["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
-    let there = platform.bare.sandbox.try_kubectl(&["get", "application", "argocd", "-n", "argocd"], None);
+    let there = platform.bare.sandbox().try_kubectl(&["get", "application", "argocd", "-n", "argocd"], None);
     assert_ne!(there.code, 0, "{}", there.stdout);
 
     // Somebody asks: what renders the same is not upgraded, and nothing restarts.
@@ -168,7 +168,7 @@ fn argo_cd_takes_its_release_over_from_git_and_keeps_every_pod() {
         assert_eq!(again.code, 0, "{}", again.stderr);
         let managed = "pre-check managed by its own Application `argocd` (Synced, Healthy); Helm is not run for it";
         assert!(again.stderr.contains(managed), "{}", again.stderr);
-        assert_eq!(written(&platform.bare.sandbox, since, &who), Vec::<String>::new());
+        assert_eq!(written(platform.bare.sandbox(), since, &who), Vec::<String>::new());
     }
     let check = platform.bootstrap(&["--check"]);
     assert_eq!(check.code, 0, "{}\n{}", check.stdout, check.stderr);
@@ -211,7 +211,7 @@ fn configuration_comes_from_git(platform: &Platform) {
 
 /// What carries our label no longer is left alone: as it is where it says the same, refused where it does not.
 fn foreign(platform: &Platform) {
-    let sandbox = &platform.bare.sandbox;
+    let sandbox = platform.bare.sandbox();
     let set = ["applicationset", "environments", "-n", "argocd"];
     let label = |mark: &str| sandbox.kubectl(&[&["label"], &set[..], &["--overwrite", mark]].concat());
     let kept = || {

@@ -109,7 +109,7 @@ impl Stage {
 
     /// How often a node was synced, by Argo CD's own count.
     pub(crate) fn syncs(&self, node: &str) -> usize {
-        self.environment.application(node)["status"]["history"].as_array().map_or(0, Vec::len)
+        operations(&self.environment.application(node))
     }
 
     /// How often each node was synced: one question for all.
@@ -119,7 +119,7 @@ impl Stage {
         let prefix = format!("{}-", self.environment.name);
         let of = |item: &Value| {
             let name = item["metadata"]["name"].as_str().unwrap().trim_start_matches(&prefix).to_owned();
-            (name, item["status"]["history"].as_array().map_or(0, Vec::len))
+            (name, operations(item))
         };
         list["items"].as_array().into_iter().flatten().map(of).collect()
     }
@@ -153,4 +153,12 @@ impl Stage {
 /// A set of names.
 pub(crate) fn names(list: &[&str]) -> BTreeSet<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// How many operations an Application went through. One that the application-controller died in, after its entry in the
+/// history and before its end, is taken up again and enters twice, with the same start.
+fn operations(application: &Value) -> usize {
+    let history = application["status"]["history"].as_array();
+    let starts = history.into_iter().flatten().map(|entry| entry["deployStartedAt"].to_string());
+    starts.collect::<BTreeSet<String>>().len()
 }

@@ -9,8 +9,7 @@ use forge_core::render::{EXECUTOR_ACCOUNT, Places};
 use forge_core::scaffold::demo::{ENVIRONMENT, is_ours, names};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, ClusterError, path};
-use crate::commands::platform::deploy::RunnerArgument;
+use crate::cluster::{Cluster, path};
 use crate::run::prepare;
 
 /// What the cluster is like.
@@ -19,8 +18,6 @@ pub(super) struct Survey {
     pub(super) places: Places,
     /// Environments that it is prepared for already: they stay.
     pub(super) environments: BTreeSet<EnvironmentName>,
-    /// How nodes can be run.
-    pub(super) runner: RunnerArgument,
 }
 
 pub(super) async fn survey(
@@ -50,7 +47,7 @@ pub(super) async fn survey(
     foreign(cluster, argocd).await?;
     let places = places(cluster, workflows, argocd, image).await?;
     let environments = environments(cluster, argocd).await?;
-    Ok(Survey { places, environments, runner: runner(cluster, workflows).await? })
+    Ok(Survey { places, environments })
 }
 
 /// Refuses where something has one of our names and is not ours (INV-11).
@@ -104,19 +101,4 @@ async fn environments(cluster: &Cluster, argocd: &str) -> Result<BTreeSet<Enviro
     let rules = role.as_ref().and_then(|role| role.get("rules")).and_then(Value::as_array);
     let names = rules.into_iter().flatten().filter_map(|rule| rule.get("resourceNames")?.as_array()).flatten();
     Ok(names.filter_map(|name| name.as_str()?.parse().ok()).collect())
-}
-
-/// Executor plugins, if the controller has them switched on; pods otherwise. Who may not look hopes for the best.
-async fn runner(cluster: &Cluster, workflows: &str) -> Result<RunnerArgument, Failure> {
-    let deployments = match cluster.list(&path::named("apps", "v1", workflows, "deployments"), "").await {
-        Err(ClusterError::Refused { code: 401 | 403, .. }) => return Ok(RunnerArgument::Plugin),
-        other => other?,
-    };
-    let containers = deployments.iter().filter_map(|found| found.pointer("/spec/template/spec/containers")?.as_array());
-    let mut variables = containers.flatten().filter_map(|container| container.get("env")?.as_array()).flatten();
-    let on = variables.any(|variable| {
-        variable.get("name").and_then(Value::as_str) == Some("ARGO_EXECUTOR_PLUGINS")
-            && variable.get("value").and_then(Value::as_str) == Some("true")
-    });
-    Ok(if on { RunnerArgument::Plugin } else { RunnerArgument::Pod })
 }

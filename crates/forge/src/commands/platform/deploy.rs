@@ -57,9 +57,10 @@ pub(crate) struct Arguments {
     /// Wait while another run of this environment is in progress
     #[arg(long)]
     wait: bool,
-    /// How nodes are run
-    #[arg(long, value_enum, default_value_t = RunnerArgument::Plugin)]
-    runner: RunnerArgument,
+    /// How nodes are run; as the workflow-controller allows if absent: by the plugin, or by pods where it has executor
+    /// plugins switched off
+    #[arg(long, value_enum)]
+    runner: Option<RunnerArgument>,
     /// The commit to deploy; what is checked out if absent
     #[arg(long, value_name = "COMMIT")]
     commit: Option<CommitId>,
@@ -75,16 +76,25 @@ pub(crate) struct Arguments {
 
 /// How nodes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RunnerArgument {
+enum RunnerArgument {
     /// Tasks of the executor plugin: one pod in all
     Plugin,
     /// A pod per node, where plugins are not allowed
     Pod,
 }
 
+impl From<RunnerArgument> for Runner {
+    fn from(argument: RunnerArgument) -> Self {
+        match argument {
+            RunnerArgument::Plugin => Self::Plugin,
+            RunnerArgument::Pod => Self::Pod,
+        }
+    }
+}
+
 impl Arguments {
     /// A whole environment, followed to its end, with everything else as it is by default.
-    pub(crate) fn of(environment: &str, runner: RunnerArgument, cluster: ClusterArguments) -> Self {
+    pub(crate) fn of(environment: &str, cluster: ClusterArguments) -> Self {
         Self {
             environment: environment.to_owned(),
             scope: "platform".to_owned(),
@@ -92,7 +102,7 @@ impl Arguments {
             local: false,
             detach: false,
             wait: false,
-            runner,
+            runner: None,
             commit: None,
             timeout: None,
             output: Format::Text,
@@ -122,10 +132,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         nodes: &nodes,
         commit,
         repository: Some(repository.installation.repository.url.value.clone()),
-        runner: match arguments.runner {
-            RunnerArgument::Plugin => Runner::Plugin,
-            RunnerArgument::Pod => Runner::Pod,
-        },
     };
     let argocd_namespace = repository.installation.argo.namespace.to_string();
     block_on(deploy(arguments, &argocd_namespace, &made, output))?
@@ -140,6 +146,10 @@ async fn deploy(
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let place = prepare::place(&cluster, &arguments.cluster.workflows_namespace, argocd_namespace).await?;
     let argocd = ArgoCd::through(&cluster, &place.places.workflows).await?;
+    let (runner, note) = prepare::runner(&place, arguments.runner.map(Runner::from)).await?;
+    if let Some(note) = note {
+        output.say(&format!("note: {note}"));
+    }
     output.say(&format!(
         "looking at {} nodes of {} on {}",
         made.plan.nodes.len(),
@@ -147,7 +157,7 @@ async fn deploy(
         cluster.context
     ));
     let run = loop {
-        let looked = prepare::look(&place, &argocd, made).await?;
+        let looked = prepare::look(&place, &argocd, made, runner).await?;
         let passed = looked.passed().len();
         if let Some(exit) = without_a_run(arguments, made, &looked, output)? {
             return Ok(exit);
