@@ -62,7 +62,7 @@ bench-run: ## Only what runs cost, on the real Argo; FORGE_BENCH_SIZES=100 and o
 	@tools/bench-run
 
 .PHONY: image
-image: ## The executor's and the plugin's image for amd64 and arm64; CHECK=1 builds them twice, see tools/image
+image: ## The executor's and the plugin's image for amd64 and arm64; CHECK=1 builds them twice and runs both, see tools/image
 	@tools/image $(if $(CHECK),--check)
 
 .PHONY: soak

@@ -5,6 +5,7 @@ mod bootstrap;
 mod dot;
 mod events;
 mod html;
+mod installer;
 mod junit;
 mod markup;
 mod mermaid;
@@ -12,23 +13,22 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
-pub use bootstrap::{
-    IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, UNPREPARED_ANNOTATION, app_project, bootstrap, is_unprepared,
-};
+pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap, receipts};
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, events, sensor_name,
 };
 pub use html::{Page, html};
+pub use installer::installer;
 pub use junit::junit;
 pub use markup::escape;
 pub use mermaid::mermaid;
 pub use svg::{svg, svg_with};
 pub use workflow::{
-    AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, PLUGIN,
-    PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps, templates, workflow,
-    workflow_name,
+    AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,
+    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps,
+    templates, workflow, workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

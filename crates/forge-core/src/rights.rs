@@ -4,7 +4,12 @@
 //!
 //! Pure. What the code does and this does not name is found by an account that has nothing else.
 
+mod grants;
+
 use std::collections::BTreeSet;
+
+pub(crate) use grants::rules;
+pub use grants::{Grant, Request, grants, installer, rarely};
 
 use serde_json::{Value, json};
 
@@ -58,7 +63,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const READ: &[&str] = &["get", "list", "watch"];
 /// On the server's side: made where it is not there, else changed.
 const APPLY: &[&str] = &["create", "patch"];
-const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+/// As Helm treats the objects of a chart: looked for, made, changed by an upgrade, removed where it is taken back.
+const CHARTED: &[&str] = &["get", "create", "patch", "delete"];
 
 /// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
 /// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
@@ -70,7 +76,7 @@ static EXECUTOR: [Rule; 7] = [
         &["get", "list", "watch", "create", "patch"],
         "the Workflow of a run",
     ),
-    rule(Scope::Workflows, "", &["pods"], &["get", "list", "watch", "delete"], "the agent pod of a run"),
+    rule(Scope::Workflows, "", &["pods"], &["list", "watch", "delete"], "the agent pod of a run"),
     rule(
         Scope::Workflows,
         "",
@@ -86,7 +92,7 @@ static EXECUTOR: [Rule; 7] = [
         "the Lease of an environment",
     ),
     rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
-    rule(Scope::ArgoCd, "argoproj.io", &["applications"], READ, "the Applications of a run"),
+    rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["list"], "the Applications of a run"),
     // One Role for each environment, so that several installations share a cluster without taking rights from each other.
     Rule {
         scope: Scope::ArgoCd,
@@ -186,40 +192,60 @@ static ROOT: [Rule; 2] = [
 ];
 
 /// Helm, in the namespace of what it installs; the scope is that of the component.
-static HELM: [Rule; 7] = [
+static HELM: [Rule; 8] = [
     rule(
         Scope::Workflows,
         "",
-        &["secrets", "configmaps", "services", "serviceaccounts"],
-        ALL,
+        &["secrets"],
+        &["get", "list", "create", "update", "patch", "delete"],
         "the Helm release and its objects",
     ),
-    rule(Scope::Workflows, "", &["pods"], READ, "waiting until the Helm release is ready"),
-    rule(Scope::Workflows, "", &["pods"], &["delete"], "a pod that keeps a failed upgrade from being taken back"),
-    rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], ALL, "the Helm release and its objects"),
-    rule(Scope::Workflows, "apps", &["replicasets"], READ, "waiting until the Helm release is ready"),
-    rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], ALL, "the Helm release and its objects"),
-    rule(Scope::Workflows, "batch", &["jobs"], ALL, "the hooks of the Helm release"),
+    rule(
+        Scope::Workflows,
+        "",
+        &["configmaps", "services", "serviceaccounts"],
+        CHARTED,
+        "the Helm release and its objects",
+    ),
+    rule(
+        Scope::Workflows,
+        "",
+        &["pods"],
+        &["list", "delete"],
+        "a pod that keeps a failed upgrade from being taken back",
+    ),
+    rule(Scope::Workflows, "apps", &["deployments", "statefulsets"], CHARTED, "the Helm release and its objects"),
+    rule(
+        Scope::Workflows,
+        "apps",
+        &["statefulsets"],
+        &["list"],
+        "a pod that keeps a failed upgrade from being taken back",
+    ),
+    rule(Scope::Workflows, "apps", &["replicasets"], &["list"], "waiting until the Helm release is ready"),
+    rule(Scope::Workflows, RBAC, &["roles", "rolebindings"], CHARTED, "the Helm release and its objects"),
+    rule(
+        Scope::Workflows,
+        "batch",
+        &["jobs"],
+        &["get", "list", "watch", "create", "delete"],
+        "the hooks of the Helm release",
+    ),
 ];
 
 /// Helm, whatever it installs.
 static HELM_CLUSTER: [Rule; 4] = [
     rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["get", "create", "patch"], "one bootstrap at a time"),
     rule(Scope::Cluster, "", &["namespaces"], &["get", "create"], "the namespace of the Helm release"),
+    // The charts keep their definitions: whoever takes a release back does not delete them.
     rule(
         Scope::Cluster,
         "apiextensions.k8s.io",
         &["customresourcedefinitions"],
-        &["get", "list", "watch", "create", "update", "patch"],
+        &["get", "create", "patch"],
         "the definitions of Argo",
     ),
-    rule(
-        Scope::Cluster,
-        RBAC,
-        &["clusterroles", "clusterrolebindings"],
-        &["get", "list", "create", "update", "patch", "delete"],
-        "the rights of Argo",
-    ),
+    rule(Scope::Cluster, RBAC, &["clusterroles", "clusterrolebindings"], CHARTED, "the rights of Argo"),
 ];
 
 /// Whoever deploys: reads and looks, takes the Lease, stores the plan, starts the Job and follows it.

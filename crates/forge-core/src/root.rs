@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::install::{self, says};
+use crate::install;
 use crate::name::clip;
 use crate::render::{MANAGED_BY, Placed, is_ours};
 use crate::repository::{Repository, RootFile};
@@ -115,11 +115,36 @@ pub enum Step {
 /// Decides about an object.
 pub fn step(wanted: &Value, live: Option<&Value>) -> Step {
     let Some(live) = live else { return Step::Make };
-    match (is_ours(live), says(live, wanted)) {
+    match (is_ours(live), agrees(live, wanted)) {
         (true, true) => Step::Nothing,
         (true, false) => Step::Change,
-        (false, _) if says(live, &without_label(wanted)) => Step::Left,
+        (false, _) if agrees(live, &without_label(wanted)) => Step::Left,
         (false, _) => Step::Refuse,
+    }
+}
+
+/// Whether an object is as Git says. Argo CD writes its own objects back without what is empty or false, so either is as good as
+/// absent.
+fn agrees(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| match live.get(key) {
+            Some(live) => agrees(live, wanted),
+            None => is_nothing(wanted),
+        }),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| agrees(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
     }
 }
 
@@ -264,6 +289,18 @@ mod tests {
         ] {
             assert_eq!(step(&wanted(), found.as_ref()), expected, "{found:?}");
         }
+    }
+
+    #[test]
+    fn what_argo_cd_left_out_of_its_own_object_is_no_difference_and_everything_else_is() {
+        let wanted = json!({"spec": {"automated": {"prune": false, "selfHeal": true}, "helm": {"valuesObject": {}}}});
+        let with = |automated: Value| json!({"spec": {"automated": automated, "more": 1}, "status": {}});
+        assert!(agrees(&with(json!({"selfHeal": true})), &wanted));
+        assert!(agrees(&with(json!({"selfHeal": true, "prune": false})), &wanted));
+        for other in [json!({"selfHeal": true, "prune": true}), json!({"prune": false}), json!(null)] {
+            assert!(!agrees(&with(other.clone()), &wanted), "{other}");
+        }
+        assert!(!agrees(&json!({"a": [1, 2]}), &json!({"a": [1]})));
     }
 
     #[test]

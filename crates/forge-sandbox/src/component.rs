@@ -400,13 +400,16 @@ oom_score = 0
 /// The provisioner that the default StorageClass names.
 pub const PROVISIONER: &str = "forge.example/local";
 
-/// Who changed what, without bodies. Reading is not recorded: nobody asks, and it is most of the traffic.
+/// Who changed what, without bodies. Reading is not recorded, because it is most of the traffic, but for the accounts of Forge's
+/// executor: their rights are compared with what they ask for (docs/adr/0024).
 fn audit() -> Value {
+    let accounts = ["forge-executor", "forge-installer"].map(|name| format!("system:serviceaccount:argo:{name}"));
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
+            {"level": "Metadata", "users": accounts},
             {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}, {"group": "", "resources": ["events"]}, {"group": "events.k8s.io", "resources": ["events"]}]},
             {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
             {"level": "None"},

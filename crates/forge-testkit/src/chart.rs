@@ -1,6 +1,6 @@
-//! Forge's own Helm chart, `deploy/chart/forge`. Its templates of what `forge bootstrap --print` prints are made from the
-//! code that prints it, with marks in the places of names and images, so that there are not two truths; `make bless`
-//! writes them again. What only the chart has stands in the chart.
+//! Forge's own Helm chart, `deploy/chart/forge`. Its templates of what `forge bootstrap --print` prints, and of the account that
+//! installs, are made from the code that prints it and from the table of rights, with marks in the places of names and
+//! images, so that there are not two truths; `make bless` writes them again. What only the chart has stands in the chart.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +25,14 @@ const MARKS: [(&str, &str); 5] = [
 ];
 const HEADER: &str =
     "{{- /* Made from crates/forge-core/src/render/bootstrap.rs; `make bless` writes it again. */ -}}\n";
+const INSTALLER_HEADER: &str =
+    "{{- /* Made from crates/forge-core/src/rights.rs; `make bless` writes it again. */ -}}\n";
+/// Who makes what runs need.
+const BY_CHART: &str = "{{- if eq $.Values.prepare \"chart\" }}\n";
+const BY_EXECUTOR: &str = "{{- if and (eq $.Values.prepare \"executor\") $.Values.installer.enabled }}\n";
+/// At the end of the last role.
+const EXTRA_RULES: &str = "{{- with $.Values.installer.extraRules }}\n{{ toYaml . | indent 2 }}\n{{- end }}\n";
+const END: &str = "{{- end }}\n";
 
 /// Where the chart is.
 pub fn folder() -> PathBuf {
@@ -49,11 +57,14 @@ pub fn templates() -> Result<BTreeMap<&'static str, String>, NameError> {
     let (each, once): (Vec<String>, Vec<String>) =
         documents.into_iter().partition(|document| document.contains("$environment"));
     let each: String = each.iter().map(|document| format!("---\n{document}")).collect();
+    let installer: Vec<String> = render::installer(&places).iter().map(|placed| template(&placed.object)).collect();
+    let range = "{{- range $environment := $.Values.environments }}\n";
     Ok(BTreeMap::from([
-        ("templates/bootstrap.yaml", format!("{HEADER}{}", once.join("---\n"))),
+        ("templates/bootstrap.yaml", format!("{HEADER}{BY_CHART}{}{END}", once.join("---\n"))),
+        ("templates/environments.yaml", format!("{HEADER}{BY_CHART}{range}{each}{END}{END}")),
         (
-            "templates/environments.yaml",
-            format!("{HEADER}{{{{- range $environment := $.Values.environments }}}}\n{each}{{{{- end }}}}\n"),
+            "templates/installer.yaml",
+            format!("{INSTALLER_HEADER}{BY_EXECUTOR}{}{EXTRA_RULES}{END}", installer.join("---\n")),
         ),
     ]))
 }
@@ -111,5 +122,10 @@ mod tests {
             assert_eq!(each.matches(&format!("\nkind: {kind}\n")).count(), 1, "{each}");
         }
         assert!(!templates["templates/bootstrap.yaml"].contains("$environment"));
+        // What a user adds comes after the rules of the cluster's role, which is the last one.
+        let installer = &templates["templates/installer.yaml"];
+        let (before, after) = installer.split_once(EXTRA_RULES).unwrap();
+        assert!(before.rsplit("---\n").next().unwrap().contains("\nkind: ClusterRole\n"), "{installer}");
+        assert_eq!(after, END);
     }
 }

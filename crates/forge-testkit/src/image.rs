@@ -1,5 +1,6 @@
 //! An image of the `forge` that was just built, for a sandbox: the stripped binary, the libraries that it is linked with,
-//! and nothing else.
+//! and nothing else. Also the images of a release, put together by the same code as those of `make image`, but of programs of
+//! this machine: one processor, the debug build, and the libraries that it is linked with.
 //!
 //! Equal binaries give equal bytes: entries are sorted, times are zero, and the tag is derived from what is in it. So a
 //! second load of the same binary is recognised by the registry and costs nothing. This is not the image that is
@@ -13,6 +14,8 @@ use forge_core::digest::Digest;
 use forge_core::oci::{Annotations, Architecture, Compression, Config, Layout, OciError, Tree};
 use jiff::Timestamp;
 
+use crate::images::recipe::{Program, Recipe};
+use crate::images::{self, Built, Shared};
 use crate::sandbox::Sandbox;
 
 /// The repository of the image, without a host.
@@ -66,6 +69,15 @@ pub enum ImageError {
     /// The image cannot be put together.
     #[error(transparent)]
     Oci(#[from] OciError),
+    /// The recipe of images is not what this code expects.
+    #[error("failed to understand the recipe of images: {0}")]
+    Recipe(serde_json::Error),
+    /// There is no such image.
+    #[error("no image of a release is called `{name}`")]
+    Unknown {
+        /// Which.
+        name: String,
+    },
     /// No sandbox runs on such a machine.
     #[error("there are no images for `{machine}`")]
     Machine {
@@ -103,7 +115,35 @@ impl Image {
         if let Ok(roots) = fs::read(CERTIFICATES) {
             tree.file(CERTIFICATES, roots, 0o644);
         }
-        assembled(&tree)
+        let config = Config {
+            user: format!("{USER}:{USER}"),
+            environment: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
+            working_folder: "/tmp".to_owned(),
+            ..Config::default()
+        };
+        assembled(REPOSITORY, &tree, &Annotations::new(), &config)
+    }
+
+    /// One of the images of a release, of programs of this machine.
+    ///
+    /// # Errors
+    /// When there is no such image, or a program or its libraries cannot be read.
+    pub fn released(name: &str, forge: &Path, helm: &Path) -> Result<Self, ImageError> {
+        let recipe = Recipe::embedded().map_err(ImageError::Recipe)?;
+        let unknown = || ImageError::Unknown { name: name.to_owned() };
+        let image = recipe.images.iter().find(|image| image.name == name).ok_or_else(unknown)?;
+        let helm = if image.programs.contains(&Program::Helm) { read(helm)? } else { Vec::new() };
+        let (crates, modules) = (Vec::new(), Vec::new());
+        let built = Built { architecture: architecture()?, forge: stripped(forge)?, helm, crates, modules };
+        let shared = Shared { roots: images::roots::pem(), parts: Vec::new() };
+        let mut tree = images::tree(&recipe, image, &built, &shared);
+        // What a static build does without.
+        tree.file("etc/nsswitch.conf", "hosts: files dns\n", 0o644);
+        for library in libraries(forge)? {
+            tree.file(&library.to_string_lossy(), read(&library)?, 0o755);
+        }
+        let (annotations, config) = images::description(&recipe, image);
+        assembled(&format!("forge/{name}"), &tree, &annotations, &config)
     }
 
     /// How a pod names it.
@@ -117,6 +157,28 @@ impl Image {
 #[allow(clippy::panic, reason = "a driver of tests fails by panicking, with what it saw")]
 pub fn load(sandbox: &Sandbox, binary: &Path) -> String {
     let image = Image::of(binary).unwrap_or_else(|error| panic!("no image of {}: {error}", binary.display()));
+    pushed(sandbox, &image)
+}
+
+/// Loads an image of a release into a sandbox, or fails the test, and gives the reference that pods use: the one that `make
+/// image` wrote to the folder that `FORGE_IMAGES` names, else one of this binary and of the sandbox's helm.
+#[allow(clippy::panic, reason = "a driver of tests fails by panicking, with what it saw")]
+pub fn load_released(sandbox: &Sandbox, name: &str, binary: &Path) -> String {
+    let Some(folder) = std::env::var_os("FORGE_IMAGES").filter(|folder| !folder.is_empty()) else {
+        let image = Image::released(name, binary, &sandbox.helm);
+        return pushed(sandbox, &image.unwrap_or_else(|error| panic!("no image `{name}`: {error}")));
+    };
+    let archive = Path::new(&folder).join(format!("{name}.tar"));
+    let called = format!("forge/{name}:{}", env!("CARGO_PKG_VERSION"));
+    let ended = sandbox.command(&["image", "load", &archive.to_string_lossy(), "--as", &called]);
+    assert!(ended.code == 0, "image load {}: {}", archive.display(), ended.stderr);
+    let (_, digest) = ended.stdout.trim().split_once('@').unwrap_or_else(|| panic!("loaded as {}", ended.stdout));
+    format!("{HOST}/{called}@{digest}")
+}
+
+/// Pushes an image into the registry of a sandbox.
+#[allow(clippy::panic, reason = "a driver of tests fails by panicking, with what it saw")]
+fn pushed(sandbox: &Sandbox, image: &Image) -> String {
     let file = tempfile::NamedTempFile::new()
         .and_then(|file| fs::write(file.path(), &image.archive).map(|()| file))
         .unwrap_or_else(|error| panic!("failed to write the image: {error}"));
@@ -193,26 +255,23 @@ fn linked(said: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The archive of an OCI layout of an image for this machine.
-fn assembled(tree: &Tree) -> Result<Image, ImageError> {
+/// The processor of this machine.
+fn architecture() -> Result<Architecture, ImageError> {
     let machine = std::env::consts::ARCH;
-    let architecture = Architecture::of_machine(machine).ok_or(ImageError::Machine { machine })?;
-    let config = Config {
-        user: format!("{USER}:{USER}"),
-        environment: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
-        working_folder: "/tmp".to_owned(),
-        ..Config::default()
-    };
-    let (annotations, time) = (Annotations::new(), Timestamp::UNIX_EPOCH);
+    Architecture::of_machine(machine).ok_or(ImageError::Machine { machine })
+}
+
+/// The archive of an OCI layout of an image for this machine.
+fn assembled(repository: &str, tree: &Tree, annotations: &Annotations, config: &Config) -> Result<Image, ImageError> {
+    let (architecture, time) = (architecture()?, Timestamp::UNIX_EPOCH);
     let mut layout = Layout::default();
     // It goes to a registry on the same machine, so it is not compressed.
     let compression = Compression::None;
-    let (config, annotations) = (&config, &annotations);
     let manifest =
         layout.image(&forge_core::oci::Image { architecture, tree, config, annotations, compression, time })?;
     let digest = manifest.digest.clone();
     layout.offer(manifest, None);
-    Ok(Image { name: format!("{REPOSITORY}:{}", digest.short(12)), digest, archive: layout.tree().archive(time)? })
+    Ok(Image { name: format!("{repository}:{}", digest.short(12)), digest, archive: layout.tree().archive(time)? })
 }
 
 #[cfg(test)]
@@ -235,9 +294,8 @@ mod tests {
         assert_eq!(first.name, format!("forge/forge:{}", first.digest.short(12)));
     }
 
-    #[test]
-    fn an_image_holds_the_binary_its_second_name_its_loader_and_a_user() {
-        let image = Image::of(&std::env::current_exe().unwrap()).unwrap();
+    /// The names in the layers of an image.
+    fn names(image: &Image) -> Vec<String> {
         let mut names = Vec::new();
         let mut layers = tar::Archive::new(image.archive.as_slice());
         for blob in layers.entries().unwrap() {
@@ -251,9 +309,34 @@ mod tests {
                 names.push(entry.path().unwrap().to_string_lossy().into_owned());
             }
         }
+        names
+    }
+
+    #[test]
+    fn an_image_holds_the_binary_its_second_name_its_loader_and_a_user() {
+        let names = names(&Image::of(&std::env::current_exe().unwrap()).unwrap());
         for wanted in ["usr/local/bin/forge", "usr/local/bin/executor", "etc/passwd", "tmp/"] {
             assert!(names.iter().any(|name| name == wanted), "{wanted} is missing: {names:?}");
         }
         assert!(names.iter().any(|name| name.contains("/libc.so")), "{names:?}");
+    }
+
+    #[test]
+    fn an_image_of_a_release_for_a_sandbox_has_what_the_recipe_says_and_the_libraries_of_the_debug_build() {
+        let own = std::env::current_exe().unwrap();
+        let image = Image::released("executor", &own, &own).unwrap();
+        assert!(
+            image.name.starts_with("forge/executor:") && image.reference().contains("/executor:"),
+            "{}",
+            image.name
+        );
+        let held = names(&image);
+        for wanted in ["forge", "helm", "executor", "catalyst-forge-cmp"] {
+            assert!(held.contains(&format!("usr/local/bin/{wanted}")), "{wanted}: {held:?}");
+        }
+        assert!(held.iter().any(|name| name.contains("/libc.so")), "{held:?}");
+        let plugin = names(&Image::released("plugin", &own, &own).unwrap());
+        assert!(!plugin.contains(&"usr/local/bin/helm".to_owned()), "{plugin:?}");
+        assert!(matches!(Image::released("other", &own, &own), Err(ImageError::Unknown { .. })));
     }
 }

@@ -240,22 +240,7 @@ pub fn compose(
     shared: &Shared,
     time: Timestamp,
 ) -> Result<Made, OciError> {
-    let annotations: Annotations = [
-        ("title", format!("forge/{}", image.name)),
-        ("description", image.description.clone()),
-        ("version", VERSION.to_owned()),
-        ("licenses", env!("CARGO_PKG_LICENSE").to_owned()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (format!("org.opencontainers.image.{name}"), value))
-    .collect();
-    let config = Config {
-        user: format!("{USER}:{USER}"),
-        environment: recipe.environment.clone(),
-        entrypoint: image.entrypoint.clone(),
-        working_folder: recipe.working_folder.clone(),
-        labels: annotations.clone(),
-    };
+    let (annotations, config) = description(recipe, image);
     let (mut layout, mut referrers) = (Layout::default(), Layout::default());
     let (mut manifests, mut documents, mut sizes) = (Vec::new(), BTreeMap::new(), Vec::new());
     for built in built {
@@ -298,8 +283,29 @@ pub fn compose(
     Ok(Made { name: image.name.clone(), digest, layout, referrers: referrers.tree(), documents, sizes })
 }
 
+/// What is said of an image, and how it starts.
+pub(crate) fn description(recipe: &Recipe, image: &recipe::Image) -> (Annotations, Config) {
+    let annotations: Annotations = [
+        ("title", format!("forge/{}", image.name)),
+        ("description", image.description.clone()),
+        ("version", VERSION.to_owned()),
+        ("licenses", env!("CARGO_PKG_LICENSE").to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (format!("org.opencontainers.image.{name}"), value))
+    .collect();
+    let config = Config {
+        user: format!("{USER}:{USER}"),
+        environment: recipe.environment.clone(),
+        entrypoint: image.entrypoint.clone(),
+        working_folder: recipe.working_folder.clone(),
+        labels: annotations.clone(),
+    };
+    (annotations, config)
+}
+
 /// All that an image holds for a processor.
-fn tree(recipe: &Recipe, image: &recipe::Image, built: &Built, shared: &Shared) -> Tree {
+pub(crate) fn tree(recipe: &Recipe, image: &recipe::Image, built: &Built, shared: &Shared) -> Tree {
     let mut tree = image::base();
     tree.file(CERTIFICATES, shared.roots.as_str(), 0o644);
     for program in &image.programs {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use audit::{attempts, audit, mark};
+pub use audit::{Asked, asked, attempts, audit, mark};
 pub use cleanup::cleanup;
 pub use recorder::Recorder;
 
@@ -33,7 +33,7 @@ use crate::twin::{ARGOCD, GitRepository, LABEL, Options};
 /// Simulated nodes that a sandbox is given if it has none: custom resources and Ingresses have a status only then.
 const NODES: &str = "4";
 /// How pods name the Git server.
-const GIT: &str = "http://git.sandbox.internal:3000";
+pub const GIT: &str = "http://git.sandbox.internal:3000";
 
 /// A sandbox with Argo CD and Argo Workflows.
 #[derive(Debug)]
@@ -77,11 +77,8 @@ impl Platform {
     }
 
     fn on(sandbox: Sandbox) -> Self {
-        let listed = sandbox.command(&["image", "list"]).stdout;
-        let sample = listed.lines().find(|line| line.starts_with("forge/sample:"));
-        let sample = sample.unwrap_or_else(|| panic!("the sandbox has no sample workload:\n{listed}"));
         let binary = std::env::var_os("FORGE_BINARY").map_or_else(|| built_binary("forge"), PathBuf::from);
-        Self { sample: format!("registry.example.com/{sample}"), sandbox, binary, image: OnceLock::new() }
+        Self { sample: sample(&sandbox), sandbox, binary, image: OnceLock::new() }
     }
 
     /// The image of the `forge` that is tested, as pods name it; loaded when it is first asked for.
@@ -100,6 +97,14 @@ impl Platform {
         let repository = repository.unwrap_or_else(|error| panic!("no repository for {name}: {error}"));
         Environment { platform: self, url: format!("{GIT}/{path}"), name, repository, started: mark() }
     }
+}
+
+/// The sample workload of a sandbox, by digest, as pods name it; fails the test where it has none.
+pub fn sample(sandbox: &Sandbox) -> String {
+    let listed = sandbox.command(&["image", "list"]).stdout;
+    let sample = listed.lines().find(|line| line.starts_with("forge/sample:"));
+    let sample = sample.unwrap_or_else(|| panic!("the sandbox has no sample workload:\n{listed}"));
+    format!("registry.example.com/{sample}")
 }
 
 /// An environment that one test has for itself.

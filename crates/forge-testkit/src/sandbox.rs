@@ -145,6 +145,20 @@ impl Sandbox {
         }
     }
 
+    /// Loses the whole cluster: its etcd, its node with all images, its certificates and keys. What the Git server and the
+    /// registry hold is all that is left, and a new cluster is brought up over it.
+    pub fn lose(&self) -> Self {
+        let ended = self.command(&["down", "--keep-data"]);
+        assert!(ended.code == 0, "forge sandbox --name {} down: {}", self.name, ended.stderr);
+        // Folder of the sandbox, its `pki`, the file.
+        let folder = self.kubeconfig.ancestors().nth(2).unwrap_or_else(|| panic!("no folder of {}", self.name));
+        let kept = ["sandbox.json", "data"].map(|name| folder.join(name));
+        let stores = ["git", "registry"].map(|name| folder.join("data").join(name));
+        remove_but(folder, &kept);
+        remove_but(&folder.join("data"), &stores);
+        Self::up(&self.name, &[])
+    }
+
     /// Runs its command line.
     pub fn command(&self, args: &[&str]) -> Ended {
         forge_sandbox(&self.name, args)
@@ -169,6 +183,16 @@ impl Sandbox {
         let name = format!("{test}-{}-{number}", std::process::id());
         self.kubectl(&["create", "namespace", &name]);
         Namespace { sandbox: self, name }
+    }
+}
+
+/// Removes everything in a folder but these.
+fn remove_but(folder: &Path, kept: &[PathBuf]) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| !kept.contains(path)) {
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
+        let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.unwrap_or_else(|error| panic!("failed to remove {}: {error}", path.display()));
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod git;
 mod manifests;
+mod root;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use forge_core::format::API_VERSION;
 
 pub use git::{GitError, GitRepository, push};
 pub use manifests::{File, config_map, deployment, kwok_deployment};
+pub use root::rooted;
 
 use crate::example::{self, App, Flavour, REGISTRY, SAMPLE_IMAGE, STACKS, Stack};
 
@@ -51,10 +53,12 @@ pub struct Options {
     pub timeouts: Option<(String, String)>,
     /// How often a failed sync is tried again, for every node; as in the example if absent.
     pub retry_limit: Option<u32>,
+    /// Who installs Argo, as `forge.yaml` says it.
+    pub argo: String,
 }
 
 impl Options {
-    /// With manual sync, and times and limits of the example.
+    /// With manual sync, times and limits of the example, and an Argo that is there.
     pub fn new(environment: &str, url: &str, image: &str) -> Self {
         Self {
             environment: environment.to_owned(),
@@ -65,6 +69,7 @@ impl Options {
             pods: false,
             timeouts: None,
             retry_limit: None,
+            argo: "{cd: existing, workflows: existing, events: none}".to_owned(),
         }
     }
 
@@ -227,7 +232,7 @@ fn assembled(options: &Options, groups: &[Group<'_>]) -> Vec<(String, String)> {
 }
 
 fn installation(options: &Options) -> String {
-    let Options { environment, url, auto, .. } = options;
+    let Options { environment, url, auto, argo, .. } = options;
     let sync = if *auto { "auto" } else { "manual" };
     format!(
         "apiVersion: {API_VERSION}
@@ -235,7 +240,7 @@ kind: Forge
 spec:
   registry: {REGISTRY}
   repository: {{url: \"{url}\", branch: main}}
-  argo: {{cd: existing, workflows: existing, events: none}}
+  argo: {argo}
   environments:
     - {{name: {environment}, cluster: in-cluster, sync: {sync}}}
 "

@@ -6,7 +6,7 @@
 use std::fs;
 
 use forge_core::executor::Input;
-use forge_core::render::{AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, Places};
+use forge_core::render::{AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, Places};
 use forge_core::rights::{self, Rule};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::chart;
@@ -73,6 +73,9 @@ fn values_are_refused_that_would_not_be_what_they_look_like() {
         ("/executor/actions", json!(["teardown"])),
         ("/executor/environment", json!({"KUBECONFIG_DATA": "x"})),
         ("/executor/environment", json!({"DRY_RUN": true})),
+        ("/prepare", json!("nobody")),
+        ("/installer/enabled", json!("yes")),
+        ("/installer/extraRules", json!([{"apiGroups": ["*"]}])),
         ("/executor/unknown", json!(1)),
     ];
     for (place, value) in wrong {
@@ -118,6 +121,27 @@ fn the_jobs_of_the_chart_have_exactly_the_rights_that_the_executor_needs() {
 }
 
 #[test]
+fn the_account_that_installs_has_no_right_by_a_star_and_may_give_any() {
+    let roles = [documents("templates/installer.yaml", "Role"), documents("templates/installer.yaml", "ClusterRole")];
+    let [role, cluster_role] = roles.map(|found| {
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0]["metadata"]["name"], INSTALLER_ACCOUNT);
+        found[0]["rules"].as_array().unwrap().clone()
+    });
+    let mut giving = 0;
+    for rule in role.iter().chain(&cluster_role) {
+        assert!(!rule.to_string().contains('*'), "{rule}");
+        giving += rule.to_string().matches("\"escalate\"").count();
+    }
+    assert_eq!(giving, 1, "{cluster_role:#?}");
+    // Its subjects are of the namespace that is named, wherever the chart itself is installed.
+    for kind in ["RoleBinding", "ClusterRoleBinding"] {
+        let binding = &documents("templates/installer.yaml", kind)[0];
+        assert_eq!(binding["subjects"][0]["namespace"], "{{ $.Values.namespaces.workflows }}");
+    }
+}
+
+#[test]
 fn the_jobs_of_the_chart_give_the_executor_what_it_reads() {
     let text = fs::read_to_string(chart::folder().join("templates/executor.yaml")).unwrap();
     for wanted in [
@@ -125,7 +149,8 @@ fn the_jobs_of_the_chart_give_the_executor_what_it_reads() {
         format!("secretName: {ARGOCD_SECRET},"),
         "mountPath: /secrets/argocd,".to_owned(),
         "mountPath: /tmp }".to_owned(),
-        format!("serviceAccountName: {EXECUTOR_ACCOUNT}\n"),
+        "serviceAccountName: {{ $account }}\n".to_owned(),
+        format!("ternary \"{INSTALLER_ACCOUNT}\" \"{EXECUTOR_ACCOUNT}\" (and (eq $values.prepare \"executor\")"),
         format!("name: {}, value: {{{{ $environment", Input::Environment.variable()),
         format!("name: {}, value: {{{{ $values.images.plugin", Input::Image.variable()),
     ] {

@@ -74,6 +74,31 @@ fn there_is_an_application_for_every_row_of_the_table_on_a_folder_that_exists() 
 }
 
 #[test]
+fn a_twin_with_a_root_needs_nobody_to_apply_its_applications_and_is_the_same_graph() {
+    let options = Options { argo: "{cd: install, workflows: install, events: install}".to_owned(), ..options() };
+    let files = twin::rooted(&options, &twin::files(&options));
+    assert!(files.iter().all(|(path, _)| !path.starts_with("argocd/")));
+    let documents = documents(&file(&files, "dev/app.yaml"));
+    let set = documents.last().unwrap();
+    assert_eq!((&set["kind"], &set["metadata"]["name"]), (&"ApplicationSet".into(), &"dev-twin".into()));
+    let elements = set["spec"]["generators"][0]["list"]["elements"].as_array().unwrap();
+    assert_eq!(elements.len(), 46);
+    for element in elements {
+        let folder = element["folder"].as_str().unwrap();
+        assert!(files.iter().any(|(path, _)| path.starts_with(&format!("{folder}/"))), "{folder}");
+    }
+    assert_eq!(set["spec"]["template"]["metadata"]["name"], "{{.name}}");
+    let report = report(files);
+    let findings: Vec<String> = report.findings.iter().map(|finding| finding.place.path.clone()).collect();
+    assert_eq!(findings, ["dev/env.yaml"], "{:?}", report.findings);
+    let repository = report.repository.unwrap();
+    assert!(repository.applies_root());
+    let graph = repository.environment_graph(&repository.environments[0]).graph.unwrap();
+    // The app-of-apps of the environment comes first.
+    assert_eq!(graph.indexes().count(), 47);
+}
+
+#[test]
 fn only_an_automatic_twin_syncs_by_itself() {
     for auto in [false, true] {
         let files = twin::files(&Options { auto, ..options() });

@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::argocd::{self, ACCOUNT, ArgoCd};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
+use crate::failpoint;
 
 const TOKEN: &str = "token";
 const SERVER: &str = "server";
@@ -36,6 +37,10 @@ const SETTLING: Duration = Duration::from_secs(15);
 /// How many tokens are made until one is accepted.
 const MINTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
+/// What tests call writes of this module.
+const SECRET_POINT: &str = "Secret forge-argocd";
+const TOKEN_POINT: &str = "a token of the Argo CD account";
+const RETIRED_POINT: &str = "an old token of the Argo CD account goes";
 
 /// Where the Secret of the account is.
 pub(crate) fn secret_path(workflows: &str) -> String {
@@ -129,6 +134,7 @@ pub(crate) async fn store(
         Some(stored) => {
             let version = stored.pointer("/metadata/resourceVersion");
             let patch = json!({"metadata": {"resourceVersion": version, "labels": labels}, "data": content.data()});
+            failpoint::write(SECRET_POINT);
             cluster.merge(&secret_path(workflows), &patch).await
         }
         None => {
@@ -138,6 +144,7 @@ pub(crate) async fn store(
                 "metadata": {"name": ARGOCD_SECRET, "namespace": workflows, "labels": labels},
                 "data": data,
             });
+            failpoint::write(SECRET_POINT);
             cluster.create(&path::core(workflows, "secrets"), &object).await
         }
     };
@@ -229,6 +236,7 @@ impl Minter {
 
     async fn mint_once(&self, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
         let id = new_id(Timestamp::now());
+        failpoint::write(TOKEN_POINT);
         let token = self.argocd.mint(&id, lifetime).await.map_err(|error| {
             let mut failure = argocd::failure(&error);
             failure.hint = Some(
@@ -238,6 +246,7 @@ impl Minter {
         })?;
         if let Err(failure) = proven(&self.argocd.with(token.clone())).await {
             // It is of no use to anybody.
+            failpoint::write(RETIRED_POINT);
             let _ = self.argocd.forget(&id).await;
             return Err(failure);
         }
@@ -254,6 +263,7 @@ impl Minter {
 
     /// Takes a token back that nobody has.
     pub(crate) async fn take_back(&self, id: &str) {
+        failpoint::write(RETIRED_POINT);
         let _ = self.argocd.forget(id).await;
     }
 }
@@ -301,6 +311,7 @@ pub(crate) async fn retire(cluster: &Cluster, workflows: &str, id: &str) -> Resu
     let all = argocd.tokens().await.map_err(|error| argocd::failure(&error))?;
     let mut gone = Vec::new();
     for token in going(&all, id)? {
+        failpoint::write(RETIRED_POINT);
         argocd.forget(&token.id).await.map_err(|error| argocd::failure(&error))?;
         gone.push(token.id.clone());
     }
@@ -309,6 +320,7 @@ pub(crate) async fn retire(cluster: &Cluster, workflows: &str, id: &str) -> Resu
     }
     if stored.retire_after.is_some() {
         let patch = json!({"metadata": {"resourceVersion": stored.version}, "data": {RETIRE_AFTER: null}});
+        failpoint::write(SECRET_POINT);
         match cluster.merge(&secret_path(workflows), &patch).await {
             // Who changed it has set a mark of his own, or has no need of ours.
             Err(error) if !error.is_conflict() => return Err(error.into()),

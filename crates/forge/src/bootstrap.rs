@@ -1,6 +1,7 @@
-//! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects and the token of its account
-//! (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is there: a second time
-//! writes nothing (INV-2).
+//! Prepares a cluster that runs Argo CD and Argo Workflows for runs: Forge's own objects, the token of its account, and the
+//! root of the repository (SPEC.md section 4, phase 1). Applied on the server's side, and only where something else is
+//! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
+//! the way is known not to have come to the end.
 
 pub(crate) mod root;
 
@@ -15,8 +16,8 @@ use forge_core::format::{Environment, Repository};
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
-    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, UNPREPARED_ANNOTATION, WEBHOOK_PATH, WEBHOOK_PORT,
-    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
+    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::token;
 use jiff::Timestamp;
@@ -101,9 +102,8 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             continue;
         }
         let window = render::windows(&[], "bootstrap", names);
-        let prepared = wanted.environments.contains(environment);
-        let project = render::app_project(places, environment, &window, prepared);
-        failpoint::write();
+        let project = render::app_project(places, environment, &window);
+        failpoint::write(&format!("AppProject {environment}"));
         match cluster.create(&projects, &project).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
@@ -114,32 +114,40 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         Some(events) => triggers(wanted, events, &mut done).await?,
         None => Vec::new(),
     };
-    // Last: what it brings finds its AppProjects, with their windows.
+    // What it brings finds its AppProjects, with their windows.
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
-    for environment in &wanted.environments {
-        let object = path::object(&projects, environment.as_str());
-        if cluster.get(&object).await?.as_ref().is_some_and(render::is_unprepared) {
-            let patch = json!({"metadata": {"annotations": {UNPREPARED_ANNOTATION: null}}});
-            failpoint::write();
-            cluster.merge(&object, &patch).await?;
-            done(&format!("AppProject {environment}: its environment is prepared"));
-        }
+    for receipt in render::receipts(places, &wanted.environments) {
+        apply(cluster, &receipt, &mut done).await?;
     }
     Ok(notes)
 }
 
+/// What an object is called, and its name alone.
+fn title(placed: &Placed) -> (String, &str) {
+    let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let name = text("/metadata/name");
+    (format!("{} {name}", text("/kind")), name)
+}
+
+/// What tests call the write of an object: two of one name are in different namespaces.
+fn point(title: &str, placed: &Placed) {
+    let namespace = placed.object.pointer("/metadata/namespace").and_then(Value::as_str);
+    let place = namespace.map_or_else(String::new, |namespace| format!(" in {namespace}"));
+    failpoint::write(&format!("{title}{place}"));
+}
+
 async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
-    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let (title, name) = title(placed);
     let path = path::object(&placed.collection, name);
     // Who may not look may still be allowed to write.
     let live = cluster.get(&path).await.ok().flatten();
     if !live.is_some_and(|live| says(&live, &placed.object)) {
-        failpoint::write();
+        point(&title, placed);
         cluster.apply(&path, &placed.object).await?;
     }
-    done(&format!("{} {name}", placed.object.get("kind").and_then(Value::as_str).unwrap_or_default()));
+    done(&title);
     Ok(())
 }
 
@@ -195,8 +203,8 @@ async fn withdraw(
 ) -> Result<(), Failure> {
     let path = path::object(&path::argo(&places.workflows, plural), name);
     let Some(found) = cluster.get(&path).await? else { return Ok(()) };
-    let label = found.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
-    if label.and_then(Value::as_str) == Some("forge") {
+    if render::is_ours(&found) {
+        failpoint::write(&format!("{plural}/{name} goes"));
         cluster.delete(&path).await?;
         done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));
     }
@@ -218,6 +226,7 @@ async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMu
         "metadata": {"name": WEBHOOK_SECRET, "namespace": places.workflows, "labels": {MANAGED_BY: "forge"}},
         "data": {WEBHOOK_SECRET_KEY: data},
     });
+    failpoint::write(&format!("Secret {WEBHOOK_SECRET}"));
     match cluster.create(&collection, &object).await {
         Err(error) if !error.is_conflict() => return Err(error.into()),
         _ => {}
@@ -275,7 +284,6 @@ async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
         None => stored.as_ref().filter(|_| wanted.token.is_none()).and_then(|stored| stored.retire_after),
     };
     let content = Content { server, token: &taken.token, certificates: certificates.as_deref(), retire_after };
-    failpoint::write();
     match account::store(cluster, &places.workflows, secret.as_ref(), &content).await {
         Ok(false) => {}
         Ok(true) => {

@@ -1,19 +1,29 @@
-//! Where a process can be made to die, for tests: with `FORGE_FAILPOINT=n` it ends before its n-th write of phase 1, at once
-//! and without putting anything away, as a machine that loses its power does. Only in builds with debug assertions: a
-//! release has none of it.
+//! Where a process can be made to die, for tests: before a write of phase 1, at once and without putting anything away, as a
+//! machine that loses its power does. `FORGE_FAILPOINT` says before which: its number, counted from 1, or its name.
+//! `FORGE_FAILPOINTS` names a file that every write is noted in, so that a test finds out how many there are.
+//!
+//! Every write of phase 1 passes here but one: the Lease is renewed beside the work, and by the clock. Only in builds with debug
+//! assertions: a release has none of it.
 
 /// Something of phase 1 is about to be written.
 #[cfg(debug_assertions)]
-pub(crate) fn write() {
+pub(crate) fn write(what: &str) {
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
     use std::sync::atomic::{AtomicU32, Ordering};
     static WRITES: AtomicU32 = AtomicU32::new(0);
     let number = WRITES.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-    let deadly = std::env::var("FORGE_FAILPOINT").ok().and_then(|text| text.parse::<u32>().ok());
-    if deadly == Some(number) {
+    if let Some(file) = std::env::var_os("FORGE_FAILPOINTS") {
+        let noted = OpenOptions::new().create(true).append(true).open(file);
+        // Who asked for it finds nothing in it.
+        let _ = noted.and_then(|mut file| writeln!(file, "{what}"));
+    }
+    let deadly = std::env::var("FORGE_FAILPOINT").unwrap_or_default();
+    if deadly == what || deadly == number.to_string() {
         std::process::abort();
     }
 }
 
 /// Something of phase 1 is about to be written.
 #[cfg(not(debug_assertions))]
-pub(crate) fn write() {}
+pub(crate) fn write(_what: &str) {}

@@ -255,7 +255,7 @@ async fn namespaces(phase: &Phase<'_>, say: &mut dyn FnMut(&str)) -> Result<(), 
         }
         let metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        failpoint::write();
+        failpoint::write(&format!("Namespace {name}"));
         match phase.cluster.create(collection, &namespace).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => say(&format!("Namespace {name}")),
@@ -457,6 +457,11 @@ impl Work<'_> {
         line(&self.part.wanted, step, what)
     }
 
+    /// Helm is about to write.
+    fn point(&self, command: &str) {
+        failpoint::write(&format!("helm {command} {}", self.part.wanted.chart.name));
+    }
+
     async fn step(&self) -> Result<Step, Halt> {
         Ok(found(self.phase.cluster, &self.part.wanted).await?.step(&self.part.wanted)?)
     }
@@ -525,7 +530,7 @@ impl Work<'_> {
                 Step::Uninstall { revision, status } => {
                     let what = format!("revision {revision} is {status}, and none ever came up: it is removed first");
                     say(&self.line("repair", &what));
-                    failpoint::write();
+                    self.point("uninstall");
                     self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
                 }
                 _ => return Ok(step),
@@ -547,7 +552,7 @@ impl Work<'_> {
         interrupts: &mut Interrupts,
         say: &mut dyn FnMut(&str),
     ) -> Result<(), HelmError> {
-        failpoint::write();
+        self.point("rollback");
         let rollback = self.helm.rollback(self.release(), to, self.phase.timeout, interrupts);
         self.unhindered(rollback, say).await
     }
@@ -566,7 +571,7 @@ impl Work<'_> {
         loop {
             tokio::time::sleep(PAUSE).await;
             for pod in self.in_the_way().await.unwrap_or_default() {
-                failpoint::write();
+                failpoint::write(&format!("Pod {pod} goes"));
                 let path = path::object(&path::core(&self.part.wanted.namespace, "pods"), &pod);
                 if self.phase.cluster.delete(&path).await.is_ok() {
                     let what = format!("pod {} is of another revision and does not start: it is removed", clip(&pod));
@@ -599,7 +604,7 @@ impl Work<'_> {
         };
         let wanted = &self.part.wanted;
         let labels = format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.version);
-        failpoint::write();
+        self.point("upgrade");
         let upgrade = self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts);
         match self.unhindered(upgrade, say).await {
             Ok(()) => {
@@ -621,7 +626,7 @@ impl Work<'_> {
             say(&self.line("test", "the chart has no tests"));
             return Ok(());
         }
-        failpoint::write();
+        self.point("test");
         match self.helm.test(self.release(), self.phase.timeout, interrupts).await {
             Ok(()) => {
                 say(&self.line("test", "the chart's own tests pass"));
@@ -670,7 +675,7 @@ impl Work<'_> {
         };
         let object = Receipt::new(wanted, revision, parts).object(wanted.component, &wanted.namespace);
         if !found.stored.as_ref().is_some_and(|stored| says(stored, &object)) {
-            failpoint::write();
+            failpoint::write(&format!("ConfigMap {}", install::receipt_name(wanted.component)));
             self.phase.cluster.apply(&receipt_path(wanted), &object).await?;
         }
         let (chart, version) = (wanted.chart.name, &wanted.version);
@@ -683,7 +688,7 @@ impl Work<'_> {
         let undone = match before {
             Step::Upgrade { from, .. } => self.rolled_back(*from, interrupts, say).await,
             Step::Install => {
-                failpoint::write();
+                self.point("uninstall");
                 self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
             }
             // Nothing was applied, so nothing is taken back.

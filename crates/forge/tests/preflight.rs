@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forge_core::preflight::Check;
+use forge_core::preflight::{Check, Purpose};
+use forge_core::rights::{self, Request};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -52,6 +53,8 @@ struct Server {
     world: World,
     /// Requests that were to change something.
     writes: Vec<String>,
+    /// All requests: method and address.
+    asked: Vec<(String, String)>,
 }
 
 fn list(items: &Value) -> Value {
@@ -134,7 +137,7 @@ fn good() -> World {
 fn serve(world: World) -> (u16, Arc<Mutex<Server>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = Arc::new(Mutex::new(Server { world, writes: Vec::new() }));
+    let server = Arc::new(Mutex::new(Server { world, writes: Vec::new(), asked: Vec::new() }));
     let shared = Arc::clone(&server);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -191,6 +194,7 @@ fn status(code: u16, message: &str) -> (u16, Option<Value>) {
 impl Server {
     fn handle(&mut self, method: &str, uri: &str, body: &Value) -> (u16, Option<Value>) {
         let path = uri.split('?').next().unwrap();
+        self.asked.push((method.to_owned(), uri.to_owned()));
         if self.world.stranger {
             return status(401, "Unauthorized");
         }
@@ -298,6 +302,7 @@ struct Came {
     stderr: String,
     left: BTreeMap<String, Value>,
     writes: Vec<String>,
+    asked: Vec<(String, String)>,
 }
 
 fn check(world: World, argo: &str, arguments: &[&str]) -> Came {
@@ -311,6 +316,7 @@ fn check(world: World, argo: &str, arguments: &[&str]) -> Came {
         stderr: String::from_utf8(output.stderr).unwrap(),
         left: server.world.objects.clone(),
         writes: server.writes.clone(),
+        asked: server.asked.clone(),
     }
 }
 
@@ -318,6 +324,21 @@ fn result(report: &Value, check: &str) -> String {
     let checks = report["checks"].as_array().cloned().unwrap_or_default();
     let found = checks.iter().find(|checked| checked["check"] == check);
     found.map_or("absent", |checked| checked["result"].as_str().unwrap()).to_owned()
+}
+
+#[test]
+fn everything_that_phase_0_asks_for_is_among_the_rights_of_the_account_that_installs() {
+    let (grants, purpose) = (rights::installer(), Purpose::default());
+    for argo in [EXISTING, "{cd: install, workflows: install, events: install}"] {
+        let came = check(good(), argo, &[]);
+        let requests = came.asked.iter().filter_map(|(method, uri)| Request::read(method, uri));
+        let mut number = 0;
+        for request in requests.filter(|request| !request.is_review()) {
+            number += 1;
+            assert!(grants.iter().any(|grant| grant.covers(&request, &purpose)), "{request:?}");
+        }
+        assert!(number > 10, "{:?}\n{}", came.asked, came.stderr);
+    }
 }
 
 #[test]

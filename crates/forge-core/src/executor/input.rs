@@ -63,7 +63,7 @@ inputs! {
     RetryFactor "--retry-factor" "RETRY_FACTOR" "retries.factor" "what the graph says" "Times this before each next";
     RetryMax "--retry-max" "RETRY_MAX" "retries.max" "what the graph says" "But never longer than this";
     Image "--image" "IMAGE" "" "the one that the cluster was prepared with" "The image of forge, by digest, that a cluster is prepared with";
-    Charts "--charts" "CHARTS" "" "the repository of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
+    Charts "--charts" "CHARTS" "" "argo/charts of the GitOps repository, else that of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
     With "--with" "WITH" "" "nothing" "What is handed over to Argo CD itself: self-managed-argocd";
     Runner "--runner" "RUNNER" "" "what the workflow-controller allows" "How nodes are run: plugin, or pod where executor plugins are switched off";
     PvPolicy "--pv-policy" "PV_POLICY" "" "retain" "What becomes of volumes at a teardown: retain, delete or snapshot";

@@ -9,6 +9,7 @@ use super::workflow::{
     ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, templates,
 };
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
+use crate::digest::Digest;
 use crate::name::EnvironmentName;
 use crate::rights::{self, Scope};
 
@@ -16,8 +17,6 @@ use crate::rights::{self, Scope};
 pub const IMAGE_ANNOTATION: &str = "forge.projectcatalyst.io/image";
 /// The agent's tick in milliseconds.
 pub const TICK_ANNOTATION: &str = "forge.projectcatalyst.io/agent-tick";
-/// Annotation of an AppProject that was made because the root file brings its environment, which itself is not prepared yet.
-pub const UNPREPARED_ANNOTATION: &str = "forge.projectcatalyst.io/unprepared";
 
 /// An object and where it belongs in the API.
 pub struct Placed {
@@ -62,6 +61,25 @@ pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Place
     objects.push(placed(core("configmaps"), plugin(places)));
     objects.extend(policy(places));
     objects
+}
+
+/// What says that environments were prepared to the end: it is written last of all. By the digest of what a run relies on,
+/// so that another image, or another version of Forge, is prepared for again.
+pub fn receipts(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let receipt = |environment: &EnvironmentName| {
+        let objects = bootstrap(places, std::slice::from_ref(environment));
+        let objects: Vec<&Value> = objects.iter().map(|placed| &placed.object).collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": format!("forge-bootstrap-{environment}"), "namespace": places.workflows,
+                "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+            },
+            "data": {"digest": Digest::of_json(&objects)},
+        });
+        placed(format!("/api/v1/namespaces/{}/configmaps", places.workflows), object)
+    };
+    environments.iter().map(receipt).collect()
 }
 
 /// A name and our label.
@@ -214,14 +232,13 @@ fn policy(places: &Places) -> Vec<Placed> {
 }
 
 /// The AppProject of an environment as it is made where there is none: with its window already holding everything, so
-/// that no Application syncs by itself before its turn. `prepared` is whether the environment itself is prepared too.
-pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value], prepared: bool) -> Value {
-    let annotations = if prepared { json!({}) } else { json!({UNPREPARED_ANNOTATION: "true"}) };
+/// that no Application syncs by itself before its turn.
+pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value]) -> Value {
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
         "metadata": {
             "name": environment, "namespace": places.argocd,
-            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment}, "annotations": annotations,
+            "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
         },
         "spec": {
             "description": format!("applications of environment {environment}"),
@@ -231,11 +248,6 @@ pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Val
             "syncWindows": window,
         },
     })
-}
-
-/// True for an AppProject whose environment is not prepared yet.
-pub fn is_unprepared(project: &Value) -> bool {
-    project.pointer("/metadata/annotations").and_then(|marks| marks.get(UNPREPARED_ANNOTATION)).is_some()
 }
 
 #[cfg(test)]
@@ -259,11 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn an_app_project_says_whether_its_environment_is_prepared() {
-        let name: EnvironmentName = "dev".parse().unwrap();
-        let project = |prepared| app_project(&Places::default(), &name, &[], prepared);
-        assert!(is_unprepared(&project(false)) && !is_unprepared(&project(true)));
-        assert!(!is_unprepared(&json!({"metadata": {}})));
+    fn a_receipt_is_of_one_environment_and_of_everything_that_a_run_relies_on() {
+        let environments: [EnvironmentName; 2] = ["dev".parse().unwrap(), "production".parse().unwrap()];
+        let (dev, all) =
+            (receipts(&Places::default(), &environments[..1]), receipts(&Places::default(), &environments));
+        // Whoever is prepared beside it does not change it.
+        assert_eq!(dev[0].object, all[0].object);
+        assert_eq!(all[1].object["metadata"]["name"], "forge-bootstrap-production");
+        assert_ne!(all[0].object["data"], all[1].object["data"]);
+        let other = Places { image: "another".to_owned(), ..Places::default() };
+        assert_ne!(receipts(&other, &environments)[0].object, all[0].object);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub const WORKFLOW_ACCOUNT: &str = "forge-workflow";
 pub const PLUGIN_ACCOUNT: &str = "forge-executor-plugin";
 /// The account of the Job that conducts a run.
 pub const EXECUTOR_ACCOUNT: &str = "forge-executor";
+/// The account of a Job that also prepares the cluster.
+pub const INSTALLER_ACCOUNT: &str = "forge-installer";
 /// The Secret that holds the token of the Argo CD account.
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forge_core::name::EnvironmentName;
-use forge_core::render::{self, EXECUTOR_ACCOUNT, Places};
+use forge_core::render::{self, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, Places};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::sandbox::{Ended, Sandbox, run};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn places(workflows: &str) -> Places {
     Places { workflows: workflows.to_owned(), argocd: "cd".to_owned(), image: image("plugin"), agent_tick: 70 }
 }
 
-fn helm(command: &str, places: &Places) -> Ended {
+fn helm(command: &str, places: &Places, more: &[&str]) -> Ended {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/forge");
     let mut helm = Command::new(&Sandbox::shared().helm);
     helm.arg(command);
@@ -40,6 +40,9 @@ fn helm(command: &str, places: &Places) -> Ended {
         ("executor.gitRepository", "https://git.example.com/platform.git".to_owned()),
     ] {
         helm.args(["--set", &format!("{name}={value}")]);
+    }
+    for value in more {
+        helm.args(["--set-json", value]);
     }
     run(&mut helm, None)
 }
@@ -64,8 +67,8 @@ fn named(objects: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value> {
     objects.into_iter().map(of).collect()
 }
 
-fn rendered(places: &Places) -> BTreeMap<String, Value> {
-    let ended = helm("template", places);
+fn rendered(places: &Places, more: &[&str]) -> BTreeMap<String, Value> {
+    let ended = helm("template", places, more);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     named(documents(&ended.stdout))
 }
@@ -73,7 +76,7 @@ fn rendered(places: &Places) -> BTreeMap<String, Value> {
 #[test]
 fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
     let places = places("flows");
-    let mut rendered = rendered(&places);
+    let mut rendered = rendered(&places, &[]);
     let environments: Vec<EnvironmentName> = ENVIRONMENTS.iter().map(|name| name.parse().unwrap()).collect();
     let wanted = named(render::bootstrap(&places, &environments).into_iter().map(|placed| placed.object));
     for (name, object) in wanted {
@@ -103,14 +106,47 @@ fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
         assert_eq!(inputs.workflows_namespace.as_str(), "flows");
         assert_eq!(inputs.argocd_namespace.unwrap().value.as_str(), "cd");
     }
-    let ended = helm("lint", &places);
+    let ended = helm("lint", &places, &[]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+}
+
+/// The account that each Job runs as.
+fn accounts(rendered: &BTreeMap<String, Value>) -> Vec<&str> {
+    let jobs = rendered.values().filter(|object| object["kind"] == "CronJob");
+    jobs.map(|job| job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn where_the_executor_prepares_the_chart_brings_the_account_that_installs_until_it_is_told_not_to() {
+    let places = places("flows");
+    let by_executor = "prepare=\"executor\"";
+    let mut first = rendered(&places, &[by_executor]);
+    for placed in render::installer(&places) {
+        let (name, object) = named([placed.object]).pop_first().unwrap();
+        assert_eq!(first.remove(&name), Some(object), "{name}");
+    }
+    assert_eq!(accounts(&first), [INSTALLER_ACCOUNT; 2]);
+    // Nothing that needs a namespace or a definition of Argo's, which are not there yet.
+    let kinds: Vec<&str> = first.keys().filter_map(|name| name.split(' ').next()).collect();
+    assert_eq!(kinds, ["ConfigMap", "ConfigMap", "CronJob", "CronJob"]);
+    let later = rendered(&places, &[by_executor, "installer.enabled=false"]);
+    assert_eq!(later.keys().collect::<Vec<_>>(), first.keys().collect::<Vec<_>>());
+    assert_eq!(accounts(&later), [EXECUTOR_ACCOUNT; 2]);
+    // Rules of a user lie beside ours.
+    let more = r#"installer.extraRules=[{"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["create"]}]"#;
+    let extended = rendered(&places, &[by_executor, more]);
+    let rules = extended[&format!("ClusterRole /{INSTALLER_ACCOUNT}")]["rules"].as_array().unwrap().clone();
+    let wanted = json!({"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["create"]});
+    assert!(rules.len() > 10 && rules.last() == Some(&wanted), "{rules:?}");
+    let ended = helm("lint", &places, &[by_executor, more]);
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
 }
 
 #[test]
 fn the_api_server_takes_the_jobs_which_run_as_nobody_and_write_nowhere() {
     let namespace = Sandbox::shared().namespace("chart");
-    let rendered = rendered(&places(&namespace.name));
+    let rendered = rendered(&places(&namespace.name), &[]);
     let jobs: Vec<&Value> = rendered.values().filter(|object| object["kind"] == "CronJob").collect();
     assert_eq!(jobs.len(), 2);
     for job in jobs {

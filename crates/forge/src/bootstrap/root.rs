@@ -184,7 +184,7 @@ fn refused(places: &Places, foreign: &[&Placed], stored: Option<&Value>) -> Resu
 
 async fn written(cluster: &Cluster, placed: &Placed, step: Step) -> Result<(), Failure> {
     if matches!(step, Step::Make | Step::Change) {
-        failpoint::write();
+        failpoint::write(&identity(&placed.object));
         cluster.apply(&at(placed), &placed.object).await?;
     }
     Ok(())
@@ -199,7 +199,7 @@ async fn noted(
 ) -> Result<(), Failure> {
     let object = receipt(&places.argocd, ours);
     if !stored.is_some_and(|stored| says(stored, &object)) {
-        failpoint::write();
+        failpoint::write(&identity(&object));
         cluster.apply(&path::object(&path::config_maps(&places.argocd), RECEIPT), &object).await?;
     }
     Ok(())
@@ -226,7 +226,7 @@ impl Over<'_> {
         let place = at(self.own);
         let compared = inert(&self.own.object);
         if !live.is_some_and(|live| says(live, &compared)) {
-            failpoint::write();
+            failpoint::write(&format!("{} to be compared", identity(&compared)));
             self.cluster.apply(&place, &compared).await?;
         }
         let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
@@ -239,7 +239,7 @@ impl Over<'_> {
                 return Err(failure);
             }
         };
-        failpoint::write();
+        failpoint::write(&identity(&self.own.object));
         self.cluster.apply(&place, &self.own.object).await?;
         self.settle(&argocd, &id).await?;
         Ok(workloads)
@@ -282,7 +282,7 @@ impl Over<'_> {
             finalizers.is_some_and(|finalizers| !finalizers.is_empty())
         };
         if live.is_some_and(|live| is_ours(&live) && is_pending(&live) && !kept(&live)) {
-            failpoint::write();
+            failpoint::write(&format!("{} goes", identity(&self.own.object)));
             self.cluster.delete(place).await?;
         }
         Ok(())

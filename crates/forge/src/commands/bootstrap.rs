@@ -9,7 +9,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{CHARTS_FOLDER, REPOSITORY, Wanted as Chosen, fragments, merges, values_path};
+use forge_core::install::{CHARTS_FOLDER, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
@@ -69,9 +69,10 @@ pub(crate) struct Arguments {
     /// How long a token is good for that is made
     #[arg(long, value_name = "DURATION", default_value_t = token::LIFETIME)]
     token_lifetime: Duration,
-    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository
-    #[arg(long, value_name = "PLACE", default_value = REPOSITORY, env = "FORGE_CHARTS")]
-    charts: String,
+    /// Where the charts are: a folder, oci://REGISTRY/PATH, or the URL of a repository; argo/charts of this repository for what it
+    /// has, else that of argo-helm, if absent
+    #[arg(long, value_name = "PLACE", env = "FORGE_CHARTS")]
+    charts: Option<String>,
     /// What is handed over to Argo CD itself
     #[arg(long, value_delimiter = ',', value_name = "WHAT", env = "FORGE_WITH")]
     with: Vec<Addition>,
@@ -174,10 +175,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
             .hint(format!("leave it out for {TIMEOUT}")));
     }
-    let charts = Charts::parse(&arguments.charts)?;
+    let folder = load::root(global.repo.as_deref())?;
+    let charts = Charts::chosen(arguments.charts.as_deref(), &folder)?;
     let root = install::root(repository)?;
     let own = if asked { Some(install::own(repository)?) } else { None };
-    let folder = load::root(global.repo.as_deref())?;
     let given = own.as_ref().map(|own| (own, folder.as_path()));
     if arguments.check {
         let health = usable.health_checks()?;
@@ -249,6 +250,13 @@ fn installs(purpose: &Purpose) -> bool {
     Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
 }
 
+/// Where Argo CD's own Application takes its chart from: the repository, where that has it.
+fn vendored(global: &Global) -> Result<Source, Failure> {
+    let folder = load::root(global.repo.as_deref())?.join(CHARTS_FOLDER);
+    let chart = folder.join(Component::Cd.release()).join("Chart.yaml");
+    Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
+}
+
 /// Data for programs.
 fn document(format: Format, data: &Value) -> String {
     match format {
@@ -257,26 +265,18 @@ fn document(format: Format, data: &Value) -> String {
     }
 }
 
-/// Where Argo CD's own Application takes its chart from: the repository, where that has it.
-fn vendored(global: &Global) -> Result<Source, Failure> {
-    let folder = load::root(global.repo.as_deref())?.join(CHARTS_FOLDER);
-    let chart = folder.join(Component::Cd.release()).join("Chart.yaml");
-    Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
-}
-
 /// Forge's own objects, the values of what it installs, and what the owner of what is there should merge: an Argo that is
-/// somebody else's is not changed.
+/// somebody else's is not changed. With `own`, Argo CD's own Application in place of its values, its chart from there.
 struct Printed<'p> {
     objects: Vec<Value>,
-    /// Argo CD's own Application, in place of its values.
-    application: Option<String>,
     charts: Vec<Chosen>,
     purpose: &'p Purpose,
     health: HealthChecks,
+    /// Argo CD's own Application, as it should stand in the root file.
+    own: Option<String>,
 }
 
 impl<'p> Printed<'p> {
-    /// With `own`, Argo CD manages itself, with its chart from there.
     fn new(
         usable: &Usable,
         purpose: &'p Purpose,
@@ -291,22 +291,22 @@ impl<'p> Printed<'p> {
         let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
         let charts = wanted
             .map(|component| Chosen::new(component, purpose.place(component), &health, values.get(&component), None));
-        let mut charts: Vec<Chosen> = charts.collect();
-        let mut application = None;
-        if let Some(source) = own
-            && let Some(at) = charts.iter().position(|wanted| wanted.component == Component::Cd)
-        {
-            let wanted = charts.remove(at);
-            application = Some(scaffold::own_application(&usable.repository.installation, &wanted.values, source));
-        }
-        Ok(Self { objects, application, charts, purpose, health })
+        let charts: Vec<Chosen> = charts.collect();
+        let argocd = charts.iter().find(|wanted| wanted.component == Component::Cd);
+        let installation = &usable.repository.installation;
+        let own = own.zip(argocd);
+        let own = own.map(|(source, wanted)| scaffold::own_application(installation, &wanted.values, source));
+        Ok(Self { objects, charts, purpose, health, own })
     }
 
     /// YAML documents, with why as comments.
     fn text(&self) -> String {
         let mut documents: Vec<String> = self.objects.iter().map(yaml::write).collect();
-        documents.extend(self.application.clone());
         for wanted in &self.charts {
+            if let (Component::Cd, Some(own)) = (wanted.component, &self.own) {
+                documents.push(own.clone());
+                continue;
+            }
             let (chart, namespace) = (&wanted.chart, &wanted.namespace);
             let (over, values) = (values_path(wanted.component), yaml::write_blocks(&wanted.values));
             documents.push(format!(
@@ -323,11 +323,12 @@ impl<'p> Printed<'p> {
             let (chart, namespace, values) = (&wanted.chart, &wanted.namespace, &wanted.values);
             json!({"chart": chart.name, "version": chart.version, "namespace": namespace, "values": values})
         };
-        let charts: Vec<Value> = self.charts.iter().map(chart).collect();
+        let installed = self.charts.iter().filter(|wanted| self.own.is_none() || wanted.component != Component::Cd);
+        let charts: Vec<Value> = installed.map(chart).collect();
         let mut printed =
             json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)});
-        if let (Some(text), Some(fields)) = (&self.application, printed.as_object_mut()) {
-            let stream = yaml::read(text, Dialect::Kubernetes, Limits::FILE);
+        if let (Some(own), Some(fields)) = (&self.own, printed.as_object_mut()) {
+            let stream = yaml::read(own, Dialect::Kubernetes, Limits::FILE);
             fields.insert("application".to_owned(), json!(stream.documents.first().map(Node::to_json)));
         }
         printed
@@ -350,7 +351,8 @@ async fn checked(
     {
         places = prepared;
     }
-    let objects = render::bootstrap(&places, &purpose.environments);
+    let mut objects = render::bootstrap(&places, &purpose.environments);
+    objects.extend(render::receipts(&places, &purpose.environments));
     let environments = &purpose.environments;
     let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
     let checked = install::check(&cluster, &compared).await?;

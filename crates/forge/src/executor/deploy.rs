@@ -65,15 +65,13 @@ pub(super) async fn deploy(
         Prepared::Yes(_) if inputs.dry_run => {}
         Prepared::Yes(_) => {
             let work = async {
-                match phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await {
-                    // The account of a run may not look, and has nothing to install.
-                    Err(Stopped::Failed(failure)) if failure.code == Code::Forbidden => {
-                        let message = format!("what is installed of Argo is left as it is: {}", failure.message);
-                        session.log(Level::Info, BOOTSTRAP, "", &message);
-                        Ok(())
-                    }
-                    other => other,
+                // The account of a run may not look, and has nothing to install.
+                if !phase_one::may_look(&cluster, &parts).await? {
+                    let message = "what is installed of Argo is left as it is: the account may not look at it";
+                    session.log(Level::Info, BOOTSTRAP, "", message);
+                    return Ok(());
                 }
+                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");

@@ -1,13 +1,17 @@
 //! Phase 1 as the executor enters it (SPEC.md section 4): whether it is complete, what of Argo is to be installed, and what
 //! is Forge's own.
 
+use std::collections::BTreeSet;
+
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
-use forge_core::install::REPOSITORY;
+use forge_core::install::says;
+use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{AGENT_TICK, Places, is_unprepared};
+use forge_core::render::{self, AGENT_TICK, Places};
+use forge_core::rights::{Answer, Ask};
 use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -46,13 +50,15 @@ pub(super) async fn looked(
     let noted = prepare::prepared(cluster, workflows, argocd).await?;
     let same = noted.as_ref().is_some_and(|noted| inputs.image.as_ref().is_none_or(|image| *image == noted.image));
     let project = path::object(&path::argo(argocd, "appprojects"), inputs.environment.as_str());
-    let complete = same
-        && seen(cluster, &project).await?.is_some_and(|project| !is_unprepared(&project))
-        && (mounted || has_token(cluster, workflows).await?)
-        && match rooting(inputs, desired)? {
-            Some(rooting) => root::settled(cluster, &rooting).await?,
-            None => true,
-        };
+    let complete = match &noted {
+        Some(places) if same => {
+            has_receipt(cluster, places, &inputs.environment).await?
+                && seen(cluster, &project).await?.is_some()
+                && (mounted || has_token(cluster, workflows).await?)
+                && root_is_settled(cluster, inputs, desired).await?
+        }
+        _ => false,
+    };
     match (noted, complete) {
         (Some(places), true) => Ok(Prepared::Yes(places)),
         (noted, _) => {
@@ -75,6 +81,55 @@ async fn seen(cluster: &Cluster, object: &str) -> Result<Option<Value>, Failure>
         Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Phase 1 came to its end for this environment, with what it is made of now.
+async fn has_receipt(cluster: &Cluster, places: &Places, environment: &EnvironmentName) -> Result<bool, Failure> {
+    for receipt in render::receipts(places, std::slice::from_ref(environment)) {
+        let name = receipt.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let found = seen(cluster, &path::object(&receipt.collection, name)).await?;
+        if !found.is_some_and(|found| says(&found, &receipt.object)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the account holds a right: asked, and not tried, because a refusal is nothing to cause on every deployment.
+async fn may(
+    cluster: &Cluster,
+    namespace: &str,
+    (group, resource): (&'static str, &'static str),
+    verb: &'static str,
+) -> Result<bool, Failure> {
+    let reviews = path::global("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    let (namespace, name) = (namespace.to_owned(), String::new());
+    let ask = Ask::Resource { namespace, group, resource, verb, name };
+    Ok(Answer::read(&cluster.create(&reviews, &ask.review()).await?) == Answer::Allowed)
+}
+
+/// Whether the account may look at what Helm keeps of these: that of a run may not.
+///
+/// # Errors
+/// When it is not answered.
+pub(super) async fn may_look(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Failure> {
+    let places: BTreeSet<&str> = installing.iter().map(|part| part.wanted.namespace.as_str()).collect();
+    for namespace in places {
+        if !may(cluster, namespace, ("", "secrets"), "list").await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Nothing of the root file has to be written. Whoever may not look, as the account of a run, leaves it as it is.
+async fn root_is_settled(cluster: &Cluster, inputs: &Inputs, desired: &Desired) -> Result<bool, Failure> {
+    let Some(rooting) = rooting(inputs, desired)? else { return Ok(true) };
+    let argocd = desired.repository().installation.argo.namespace.as_str();
+    if !may(cluster, argocd, ("argoproj.io", "applicationsets"), "get").await? {
+        return Ok(true);
+    }
+    root::settled(cluster, &rooting).await
 }
 
 /// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
@@ -104,7 +159,7 @@ pub(super) fn installing(
     if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
         return Ok(Vec::new());
     }
-    let charts = Charts::parse(inputs.charts.as_deref().unwrap_or(REPOSITORY))?;
+    let charts = Charts::chosen(inputs.charts.as_deref(), &desired.files())?;
     let usable = desired.usable();
     let (health, values) = (usable.health_checks()?, usable.values()?);
     if let Some(note) = own.as_ref().and_then(|own| install::outdated(own, purpose, &health, values)) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::failure::Failure;
-use forge_core::install::{APPLICATION, ChartPlace, chart};
+use forge_core::install::{APPLICATION, CHARTS_FOLDER, ChartPlace, REPOSITORY, chart};
 use forge_core::name::clip;
 use forge_core::preflight::Component;
 use forge_core::url::without_credentials;
@@ -28,6 +28,8 @@ pub(crate) enum Charts {
     Registry(String),
     /// A repository with an index.
     Repository(String),
+    /// The folder of charts of the GitOps repository; what it does not have comes from where it is published.
+    Own(PathBuf),
 }
 
 /// One chart, as helm takes it.
@@ -57,6 +59,19 @@ impl Charts {
             "https" | "http" => Ok(Self::Repository(url)),
             _ => Err(bad(format!("--charts `{}` is neither a folder nor oci:// nor https://", clip(text)))
                 .hint("a folder holds `argo-cd/` or `argo-cd-<version>.tgz`, and the same for the others")),
+        }
+    }
+
+    /// The place that was named; else the repository's own folder of charts, where it has one; else where they are published.
+    ///
+    /// # Errors
+    /// When what was named cannot be a place.
+    pub(crate) fn chosen(named: Option<&str>, repository: &Path) -> Result<Self, Failure> {
+        let own = repository.join(CHARTS_FOLDER);
+        match named {
+            Some(named) => Self::parse(named),
+            None if own.is_dir() => Ok(Self::Own(own)),
+            None => Self::parse(REPOSITORY),
         }
     }
 
@@ -90,6 +105,11 @@ impl Charts {
             Self::Folder(folder) => {
                 let (path, content) = at_hand(folder, name, version)?;
                 Ok(Source { arguments: vec![path.into_os_string()], content: Some(content) })
+            }
+            Self::Own(folder) => {
+                let has = folder.join(name).is_dir() || folder.join(format!("{name}-{version}.tgz")).is_file();
+                let place = if has { Self::Folder(folder.clone()) } else { Self::parse(REPOSITORY)? };
+                place.source(name, version)
             }
         }
     }
@@ -220,6 +240,22 @@ mod tests {
             assert_eq!(failure.code, Code::BadArgument);
             assert!(!failure.message.contains("pass") && !failure.message.contains("token"), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn a_repository_that_brings_its_charts_needs_no_other_place_unless_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let chosen = |named: Option<&str>| Charts::chosen(named, folder.path()).unwrap();
+        assert_eq!(chosen(None), Charts::Repository(REPOSITORY.to_owned()));
+        let own = folder.path().join(CHARTS_FOLDER);
+        fs::create_dir_all(&own).unwrap();
+        assert_eq!(chosen(None), Charts::Own(own.clone()));
+        fs::write(own.join("argo-cd-9.2.0.tgz"), "archive").unwrap();
+        let source = |name: &str, version: &str| chosen(None).source(name, version).unwrap();
+        assert_eq!(source("argo-cd", "9.2.0").content, Some(Digest::of(b"archive")));
+        // What it does not have is not missing.
+        assert!(words(&source("argo-events", "2.4.19")).contains(&REPOSITORY));
+        assert_eq!(chosen(Some("oci://r.example.com/x")), Charts::Registry("oci://r.example.com/x".to_owned()));
     }
 
     #[test]

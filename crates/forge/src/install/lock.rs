@@ -101,7 +101,7 @@ pub(super) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut
                 continue;
             }
         }
-        failpoint::write();
+        failpoint::write(&format!("Lease {NAME}"));
         let written = match &current {
             None => {
                 let lease = json!({
@@ -154,7 +154,7 @@ impl Lock {
         if holder(&lease) != Some(self.holder.as_str()) {
             return Ok(());
         }
-        failpoint::write();
+        failpoint::write(&format!("Lease {NAME} given back"));
         let metadata = json!({"resourceVersion": version(&lease)});
         let patch = json!({"metadata": metadata, "spec": {"holderIdentity": ""}});
         match cluster.merge(&self.path, &patch).await {

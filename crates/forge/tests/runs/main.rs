@@ -7,6 +7,7 @@ mod credentials;
 mod deploy;
 mod events;
 mod executor;
+mod executor_job;
 mod existing;
 mod install;
 mod kill;

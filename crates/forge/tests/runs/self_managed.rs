@@ -7,15 +7,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forge_testkit::platform::mark;
+use forge_testkit::platform::{GIT, mark};
 use forge_testkit::sandbox::{Ended, eventually, run};
 use forge_testkit::twin::GitRepository;
 use serde_json::{Value, json};
 
 use crate::install::{Bare, user, written};
 
-/// How pods name the Git server.
-const GIT: &str = "http://git.sandbox.internal:3000";
 /// How long Argo CD may take to do what Git says.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The root file, as the test edits it.
