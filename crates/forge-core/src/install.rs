@@ -7,6 +7,7 @@
 //! can read. What Forge did not make is never touched (INV-11).
 
 mod chart;
+mod document;
 mod proof;
 mod receipt;
 mod release;
@@ -14,6 +15,10 @@ mod settings;
 mod values;
 
 pub use chart::{Chart, REPOSITORY, chart};
+pub use document::{
+    BootstrapCheck, BootstrapPlan, CheckFinding, CheckSubject, CheckVerdict, CheckedRelease, HISTORY, NextStep,
+    PlannedRelease,
+};
 pub use proof::{Fault, Part, fault, has_tests, parts, says};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};

@@ -67,6 +67,33 @@ impl Events<'_> {
     pub(crate) fn objects(&self, places: &Places) -> Vec<Placed> {
         render::events(places, self.repository, &self.triggers())
     }
+
+    /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
+    pub(crate) fn withdrawn(&self, places: &Places) -> Vec<Placed> {
+        let of = |plural: &str, kind: &str, name: String| Placed {
+            collection: path::argo(&places.workflows, plural),
+            object: json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": kind,
+                "metadata": {"name": name, "namespace": places.workflows},
+            }),
+        };
+        let mut objects = Vec::new();
+        for environment in &self.environments {
+            let (trigger, name) = (Trigger::of(environment), &environment.name.value);
+            if trigger.is_none() {
+                objects.push(of("sensors", "Sensor", render::sensor_name(name)));
+            }
+            if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
+                objects.push(of("eventsources", "EventSource", render::clock_name(name)));
+            }
+        }
+        objects
+    }
+}
+
+/// The AppProject of an environment as it is made where there is none.
+pub(crate) fn project(places: &Places, environment: &EnvironmentName, names: &BTreeSet<String>) -> Value {
+    render::app_project(places, environment, &render::windows(&[], "bootstrap", names))
 }
 
 /// Prepares the cluster. `done` hears of every object; what is left to be done by somebody is given back.
@@ -94,19 +121,30 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         if cluster.get(&object).await?.is_some() {
             continue;
         }
-        let window = render::windows(&[], "bootstrap", names);
-        let project = render::app_project(places, environment, &window);
         failpoint::write();
-        match cluster.create(&projects, &project).await {
+        match cluster.create(&projects, &project(places, environment, names)).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    account(wanted, &mut done).await?;
-    match &wanted.events {
-        Some(events) => triggers(wanted, events, &mut done).await,
-        None => Ok(Vec::new()),
+    let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    if let Some(events) = &wanted.events {
+        notes.extend(triggers(wanted, events, &mut done).await?);
     }
+    Ok(notes)
+}
+
+/// Only what is secret: the token of the account, and the key that deliveries are signed with. `done` hears of what was
+/// written; what is left to be done by somebody is given back.
+///
+/// # Errors
+/// When Argo CD is not there, or something may not be made.
+pub(crate) async fn credentials(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<Vec<String>, Failure> {
+    let note = account(wanted, &mut done).await?;
+    if wanted.events.as_ref().is_some_and(Events::pushes) && undefined(wanted.cluster).await?.is_none() {
+        webhook_secret(wanted.cluster, &wanted.places, &mut done).await?;
+    }
+    Ok(note.into_iter().collect())
 }
 
 async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
@@ -129,27 +167,16 @@ async fn triggers(
     done: &mut impl FnMut(&str),
 ) -> Result<Vec<String>, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
-    let triggers = events.triggers();
-    let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    for crd in ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"] {
-        if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
-            let names: Vec<String> = triggers.iter().map(|trigger| format!("`{}`", trigger.environment)).collect();
-            let note = format!(
-                "no event starts a run of {}: there is no CRD `{crd}`. Install Argo Events and run this again",
-                names.join(", ")
-            );
-            return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
-        }
+    if let Some(crd) = undefined(cluster).await? {
+        let names: Vec<String> = events.triggers().iter().map(|trigger| format!("`{}`", trigger.environment)).collect();
+        let note = format!(
+            "no event starts a run of {}: there is no CRD `{crd}`. Install Argo Events and run this again",
+            names.join(", ")
+        );
+        return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
     }
-    for environment in &events.environments {
-        let trigger = Trigger::of(environment);
-        let name = &environment.name.value;
-        if trigger.is_none() {
-            withdraw(cluster, places, "sensors", &render::sensor_name(name), done).await?;
-        }
-        if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
-            withdraw(cluster, places, "eventsources", &render::clock_name(name), done).await?;
-        }
+    for placed in events.withdrawn(places) {
+        withdraw(cluster, &placed, done).await?;
     }
     if events.pushes() {
         webhook_secret(cluster, places, done).await?;
@@ -164,20 +191,27 @@ async fn triggers(
     Ok(if events.pushes() { vec![note] } else { Vec::new() })
 }
 
+/// The first of Argo Events' definitions that is not there.
+async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
+    let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    for crd in ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"] {
+        if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
+            return Ok(Some(crd));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
-async fn withdraw(
-    cluster: &Cluster,
-    places: &Places,
-    plural: &str,
-    name: &str,
-    done: &mut impl FnMut(&str),
-) -> Result<(), Failure> {
-    let path = path::object(&path::argo(&places.workflows, plural), name);
+async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (kind, name) = (text("/kind"), text("/metadata/name"));
+    let path = path::object(&placed.collection, name);
     let Some(found) = cluster.get(&path).await? else { return Ok(()) };
     let label = found.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
     if label.and_then(Value::as_str) == Some("forge") {
         cluster.delete(&path).await?;
-        done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));
+        done(&format!("removed {kind} {name}: forge.yaml no longer asks for it"));
     }
     Ok(())
 }
@@ -224,9 +258,9 @@ fn random() -> Result<SecretString, Failure> {
     Ok(SecretString::from(hex(&bytes)))
 }
 
-/// The Secret of the account. Who prepares the same cluster at the same time may be first with it, and what he stored is as
-/// good.
-async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+/// The Secret of the account; gives what is still to come. Who prepares the same cluster at the same time may be first with it,
+/// and what he stored is as good.
+async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
     const TRIES: usize = 5;
     for _ in 1..TRIES {
         match settled(wanted, done).await {
@@ -239,7 +273,7 @@ async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
 
 /// The account's token, Argo CD's address and its certificate, in a Secret beside the Workflows. What is stored and
 /// works is kept until two thirds of its life are over, except for what was named.
-async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
     let secret = cluster.get(&account::secret_path(&places.workflows)).await?;
     let stored = secret.as_ref().and_then(Stored::read);
@@ -281,12 +315,12 @@ async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
             let gone = account::retire(cluster, &places.workflows, &id).await?;
             done(&format!("{} older tokens of the Argo CD account `{ACCOUNT}` are deleted", gone.len()));
         } else {
-            done(&format!(
+            return Ok(Some(format!(
                 "older tokens of the Argo CD account `{ACCOUNT}` go on until {after}; the next `forge bootstrap` or `forge rotate` after that deletes them"
-            ));
+            )));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// An address and a token, and if it was made just now, by whom and under which id.

@@ -120,3 +120,41 @@ fn bootstrap_prints_what_starts_runs_where_events_do_and_no_key() {
         assert!(object["data"].is_null() && object["stringData"].is_null(), "{object}");
     }
 }
+
+#[test]
+fn a_program_is_told_the_same_as_a_person_and_where_charts_are() {
+    let crds = Crds::load().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    forge(folder.path(), &["init", "--url", "https://git.example.com/platform.git", "--registry", "r.example.com/x"]);
+    let add = ["env", "add", "qa", "--cluster", "in-cluster", "--namespace-prefix", "qa-", "--sync", "ordered"];
+    forge(folder.path(), &add);
+    let print = ["bootstrap", "--print", "--image", "registry.example.com/forge"];
+    let plan = |more: &[&str]| -> Value {
+        serde_json::from_str(&forge(folder.path(), &[&print[..], &["--output", "json"], more].concat())).unwrap()
+    };
+    let told = plan(&[]);
+    let list = |key: &str| told[key].as_array().unwrap().clone();
+    let printed = documents(&forge(folder.path(), &print));
+    let releases = list("releases");
+    let values: Vec<Value> = releases.iter().map(|release| release["values"].clone()).collect();
+    assert_eq!(printed, [list("objects"), list("triggers"), values].concat());
+    let names: Vec<&Value> = releases.iter().map(|release| &release["name"]).collect();
+    assert_eq!(names, ["argo-cd", "argo-workflows", "argo-events"]);
+    for release in &releases {
+        assert_eq!(release["chart"], release["name"]);
+        assert!(release["repository"].as_str().unwrap().starts_with("https://"), "{release}");
+        assert_eq!(release["labels"]["forge.projectcatalyst.io/chart-version"], release["version"]);
+    }
+    let namespaces: Vec<Value> = list("namespaces").iter().map(|object| object["metadata"]["name"].clone()).collect();
+    assert_eq!(namespaces, ["argo", "argo-events", "argocd"]);
+    // Each environment has its project; only `qa` starts by itself, and what started others once would be taken away.
+    assert_eq!(validate(&crds, "projects", &list("projects")), 5);
+    let withdrawn = list("withdrawn");
+    assert!(withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-dev"), "{withdrawn:?}");
+    assert!(!withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-qa"), "{withdrawn:?}");
+    let registry = plan(&["--charts", "oci://registry.example.com/charts"]);
+    assert_eq!(registry["releases"][0]["chart"], "oci://registry.example.com/charts/argo-cd");
+    assert!(registry["releases"][0]["repository"].is_null());
+    // Another place is another chart, and nothing else.
+    assert_eq!(registry["releases"][0]["values"], releases[0]["values"]);
+}

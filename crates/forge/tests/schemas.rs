@@ -283,3 +283,37 @@ fn a_report_of_preflight_fits_its_schema() {
     written["exit"] = serde_json::json!("three");
     assert!(!validator.is_valid(&written));
 }
+
+#[test]
+fn what_bootstrap_tells_a_program_fits_its_schema() {
+    use forge_core::health::HealthChecks;
+    use forge_core::install::{
+        BootstrapCheck, BootstrapPlan, CheckSubject, CheckedRelease, HISTORY, PlannedRelease, Step, Wanted,
+    };
+    use forge_core::preflight::Component;
+    let wanted = Wanted::new(Component::Cd, "argocd", &HealthChecks::merge(&BTreeMap::new()), None, None);
+    let mut check = BootstrapCheck { at_work: Some("elsewhere/1".to_owned()), ..BootstrapCheck::default() };
+    check.releases.push(CheckedRelease::new(&wanted, &Step::Upgrade { from: 1, why: "other values".to_owned() }));
+    check.good(CheckSubject::Own, "objects");
+    check.missing(CheckSubject::Installed, "Argo CD", "install it");
+    let release = PlannedRelease::new(&wanted, "argo-cd".to_owned(), None, Some("9.2.0".to_owned()));
+    let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}});
+    let plan = BootstrapPlan {
+        field_manager: "forge".to_owned(),
+        history_max: HISTORY,
+        namespaces: vec![object.clone()],
+        releases: vec![release],
+        objects: vec![object],
+        projects: Vec::new(),
+        triggers: Vec::new(),
+        withdrawn: Vec::new(),
+    };
+    for (kind, document) in [("bootstrapcheck", serde_json::json!(check)), ("bootstrapplan", serde_json::json!(plan))] {
+        let validator = jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{kind}: {errors:?}");
+        let mut wrong = document;
+        wrong["releases"] = serde_json::json!("none");
+        assert!(!validator.is_valid(&wrong), "{kind}");
+    }
+}

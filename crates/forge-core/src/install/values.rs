@@ -4,9 +4,11 @@
 use serde_json::{Value, json};
 
 use super::chart::{Chart, chart};
+use super::release::{CHART_LABEL, DIGEST_LABEL};
 use crate::digest::Digest;
 use crate::health::HealthChecks;
 use crate::preflight::Component;
+use crate::render::MANAGED_BY;
 
 /// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
 pub const VALUES_FOLDER: &str = "argo/values";
@@ -139,6 +141,12 @@ impl Wanted {
             "chart": chart.name, "version": chart.version, "content": content, "namespace": namespace, "values": values,
         }));
         Self { component, chart, namespace: namespace.to_owned(), values, digest }
+    }
+
+    /// What Helm's own Secret of it is labelled with, so that whoever reads it knows whose it is and what it was made from.
+    pub fn labels(&self) -> [(&'static str, String); 3] {
+        let version = self.chart.version.to_owned();
+        [(MANAGED_BY, "forge".to_owned()), (DIGEST_LABEL, self.label()), (CHART_LABEL, version)]
     }
 
     /// The digest as a label, which has 63 characters at most.

@@ -1,25 +1,27 @@
 //! `forge bootstrap`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{REPOSITORY, Wanted as Chosen, fragments, values_path};
+use forge_core::install::{BootstrapPlan, HISTORY, REPOSITORY, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{self, Places};
+use forge_core::render::{self, Placed, Places};
 use forge_core::{token, yaml};
+use serde_json::Value;
 
 use super::selection::{self, Usable};
 use crate::account;
-use crate::bootstrap::{Events, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
 use crate::cli::Global;
-use crate::cluster::{Cluster, ClusterArguments};
+use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::output::{Output, Paint};
@@ -44,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, short, env = "FORGE_ENVIRONMENT", value_delimiter = ',')]
     environment: Vec<String>,
     /// The image of forge, by digest, that the cluster can pull; with --check, that of the last bootstrap if absent
-    #[arg(long, env = "FORGE_IMAGE", required_unless_present = "check")]
+    #[arg(long, env = "FORGE_IMAGE", required_unless_present_any = ["check", "credentials"])]
     image: Option<String>,
     /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
     /// the API server; graphs of more nodes have a millisecond for each
@@ -76,8 +78,23 @@ pub(crate) struct Arguments {
     /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
+    /// Only make what is secret and is missing or due: the token of the Argo CD account, and the key that deliveries are signed
+    /// with. For those who make the rest by other means; says what it made, and nothing where nothing was made
+    #[arg(long, conflicts_with_all = ["check", "print"])]
+    credentials: bool,
+    /// How --check and --print write
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
     #[command(flatten)]
     cluster: ClusterArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people; objects and values are YAML
+    Text,
+    /// For programs: `forge schema BootstrapCheck`, `forge schema BootstrapPlan`
+    Json,
 }
 
 fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
@@ -86,6 +103,10 @@ fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    if arguments.output == Format::Json && !arguments.check && !arguments.print {
+        return Err(Failure::new(Code::BadArgument, "--output json goes with --check or --print")
+            .hint("`forge bootstrap --check --output json` afterwards says where the cluster stands"));
+    }
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
     let mut held = Vec::new();
@@ -117,7 +138,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     if arguments.print {
-        output.data(&printed(&usable, &purpose, &places, events.as_ref())?)?;
+        output.data(&match arguments.output {
+            Format::Text => printed(&usable, &purpose, &places, events.as_ref())?,
+            Format::Json => {
+                let plan = planned(&usable, &purpose, &places, &held, events.as_ref(), &arguments.charts)?;
+                format!("{:#}\n", serde_json::json!(plan))
+            }
+        })?;
         if events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
@@ -131,19 +158,23 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
             .hint(format!("leave it out for {TIMEOUT}")));
     }
+    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
+    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
+    let server = arguments.argocd_server.clone();
+    if arguments.credentials {
+        return block_on(async {
+            let cluster = Cluster::connect(&arguments.cluster).await?;
+            let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events };
+            credentials(&wanted, output).await
+        })?;
+    }
     let charts = Charts::parse(&arguments.charts)?;
     if arguments.check {
         let health = usable.health_checks()?;
         let installing = install::installing(&purpose, &health, usable.values()?, &charts)?;
         return block_on(checked(arguments, &purpose, places, &health, &installing, output))?;
     }
-    let installing = if installs(&purpose) {
-        install::installing(&purpose, &usable.health_checks()?, usable.values()?, &charts)?
-    } else {
-        Vec::new()
-    };
-    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
-    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
+    let installing = installing(&usable, &purpose, &charts)?;
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
@@ -165,7 +196,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         if install::phase_one(&phase, &mut interrupts, &mut say).await? == Outcome::Interrupted {
             return Ok::<_, Failure>(None);
         }
-        let server = arguments.argocd_server.clone();
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
@@ -187,8 +217,55 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     Ok(Exit::Done)
 }
 
-fn installs(purpose: &Purpose) -> bool {
-    Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
+/// What of Argo is to be installed. Where nothing is, health checks and values of the repository do not matter.
+fn installing(usable: &Usable, purpose: &Purpose, charts: &Charts) -> Result<Vec<Installing>, Failure> {
+    if !Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install) {
+        return Ok(Vec::new());
+    }
+    install::installing(purpose, &usable.health_checks()?, usable.values()?, charts)
+}
+
+/// Makes what is secret; says on stdout what was made.
+async fn credentials(wanted: &Wanted<'_>, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let mut made = String::new();
+    let mut interrupts = Interrupts::listen();
+    let notes = tokio::select! {
+        notes = own::credentials(wanted, |line| made.push_str(&format!("{line}\n"))) => Some(notes?),
+        () = interrupts.heard() => None,
+    };
+    output.data(&made)?;
+    let Some(notes) = notes else {
+        output.say("\ninterrupted; run it again, and it goes on from there");
+        return Ok(Exit::Findings);
+    };
+    for note in notes {
+        output.say(&format!("note: {note}"));
+    }
+    Ok(Exit::Done)
+}
+
+/// All that phase 1 makes, for a program that makes it by other means.
+fn planned(
+    usable: &Usable,
+    purpose: &Purpose,
+    places: &Places,
+    held: &[(EnvironmentName, BTreeSet<String>)],
+    events: Option<&Events<'_>>,
+    charts: &str,
+) -> Result<BootstrapPlan, Failure> {
+    let installing = installing(usable, purpose, &Charts::parse(charts)?)?;
+    let objects = |placed: Vec<Placed>| -> Vec<Value> { placed.into_iter().map(|placed| placed.object).collect() };
+    let projects = held.iter().map(|(environment, names)| own::project(places, environment, names));
+    Ok(BootstrapPlan {
+        field_manager: MANAGER.to_owned(),
+        history_max: HISTORY,
+        namespaces: install::namespaces(&installing, &places.workflows),
+        releases: install::planned(&installing),
+        objects: objects(render::bootstrap(places, &purpose.environments)),
+        projects: projects.collect(),
+        triggers: events.map(|events| objects(events.objects(places))).unwrap_or_default(),
+        withdrawn: events.map(|events| objects(events.withdrawn(places))).unwrap_or_default(),
+    })
 }
 
 /// Forge's own objects, the values of what it installs, and what the owner of what is there should merge.
@@ -237,7 +314,13 @@ async fn checked(
     let objects = render::bootstrap(&places, &purpose.environments);
     let compared = Compared { purpose, health, installing, objects: &objects, environments: &purpose.environments };
     let checked = install::check(&cluster, &compared).await?;
-    output.data(checked.text())?;
+    output.data(&match arguments.output {
+        Format::Text => checked.text(),
+        Format::Json => format!("{:#}\n", serde_json::json!(checked)),
+    })?;
+    if let Some(who) = &checked.at_work {
+        output.say(&format!("note: another bootstrap is at work ({who})"));
+    }
     Ok(match checked.missing {
         0 => Exit::Done,
         missing => {

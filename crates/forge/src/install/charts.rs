@@ -32,10 +32,28 @@ pub(crate) enum Charts {
 /// One chart, as helm takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// The chart and what belongs to it, as arguments.
-    pub(crate) arguments: Vec<OsString>,
+    /// The chart: a path, an address, or a name in the repository.
+    pub(crate) reference: OsString,
+    /// The repository that has it.
+    pub(crate) repository: Option<String>,
+    /// The version to ask for; one that is at hand has no other.
+    pub(crate) version: Option<&'static str>,
     /// What is in it, where it is at hand.
     pub(crate) content: Option<Digest>,
+}
+
+impl Source {
+    /// As arguments of helm.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut words = vec![self.reference.clone()];
+        if let Some(repository) = &self.repository {
+            words.extend([OsString::from("--repo"), OsString::from(repository)]);
+        }
+        if let Some(version) = self.version {
+            words.extend([OsString::from("--version"), OsString::from(version)]);
+        }
+        words
+    }
 }
 
 impl Charts {
@@ -64,21 +82,16 @@ impl Charts {
     /// # Errors
     /// When it is not there, or is another version.
     pub(crate) fn source(&self, chart: &Chart) -> Result<Source, Failure> {
-        let (name, version) = (chart.name, chart.version);
-        let words = |words: &[&str]| -> Vec<OsString> { words.iter().map(OsString::from).collect() };
-        match self {
-            Self::Registry(url) => {
-                let reference = format!("{url}/{name}");
-                Ok(Source { arguments: words(&[reference.as_str(), "--version", version]), content: None })
-            }
-            Self::Repository(url) => {
-                Ok(Source { arguments: words(&[name, "--repo", url.as_str(), "--version", version]), content: None })
-            }
+        let name = chart.name;
+        let (repository, version, content) = (None, Some(chart.version), None);
+        Ok(match self {
+            Self::Registry(url) => Source { reference: format!("{url}/{name}").into(), repository, version, content },
+            Self::Repository(url) => Source { reference: name.into(), repository: Some(url.clone()), version, content },
             Self::Folder(folder) => {
-                let (path, content) = at_hand(folder, name, version)?;
-                Ok(Source { arguments: vec![path.into_os_string()], content: Some(content) })
+                let (path, content) = at_hand(folder, name, chart.version)?;
+                Source { reference: path.into(), repository, version: None, content: Some(content) }
             }
-        }
+        })
     }
 }
 
@@ -156,8 +169,8 @@ mod tests {
 
     const CHART: Chart = Chart { name: "argo-cd", version: "9.2.0", app_version: "v3.2.2", oldest: (3, 0) };
 
-    fn words(source: &Source) -> Vec<&str> {
-        source.arguments.iter().map(|word| word.to_str().unwrap()).collect()
+    fn words(source: &Source) -> Vec<String> {
+        source.arguments().into_iter().map(|word| word.into_string().unwrap()).collect()
     }
 
     #[test]
@@ -193,7 +206,8 @@ mod tests {
         write("templates/a.yaml", "a: 1\n");
         let first = charts.source(&CHART).unwrap();
         assert_eq!(first, charts.source(&CHART).unwrap());
-        assert!(Path::new(&first.arguments[0]).is_absolute());
+        assert!(Path::new(&first.reference).is_absolute());
+        assert_eq!((first.repository.as_ref(), first.version), (None, None));
         write("templates/a.yaml", "a: 2\n");
         assert_ne!(first.content, charts.source(&CHART).unwrap().content);
     }

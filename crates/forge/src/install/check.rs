@@ -3,42 +3,17 @@
 
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
-use forge_core::install::{Observed, Step, Wanted, Weight, decide, differences, says};
+use forge_core::install::{
+    BootstrapCheck, CheckSubject, CheckedRelease, Observed, Step, Wanted, Weight, decide, differences, receipt_is_ours,
+    receipt_name, says,
+};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{ARGOCD_SECRET, Placed};
 use serde_json::Value;
 
-use super::{Found, Installing, found};
+use super::{Found, Installing, found, lock};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
-
-/// What was found, for people.
-#[derive(Default)]
-pub(crate) struct Checked {
-    lines: String,
-    /// How much is missing or different.
-    pub(crate) missing: usize,
-}
-
-impl Checked {
-    /// All of it.
-    pub(crate) fn text(&self) -> &str {
-        &self.lines
-    }
-
-    fn good(&mut self, what: &str) {
-        self.lines.push_str(&format!("ok       {what}\n"));
-    }
-
-    fn missing(&mut self, what: &str, fix: &str) {
-        self.missing += 1;
-        self.lines.push_str(&format!("missing  {what}\n    fix: {fix}\n"));
-    }
-
-    fn advice(&mut self, what: &str, fix: &str) {
-        self.lines.push_str(&format!("advice   {what}\n    fix: {fix}\n"));
-    }
-}
 
 /// What a cluster is compared with.
 pub(crate) struct Compared<'c> {
@@ -54,8 +29,9 @@ pub(crate) struct Compared<'c> {
 ///
 /// # Errors
 /// When something cannot be read.
-pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<Checked, Failure> {
-    let mut checked = Checked::default();
+pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<BootstrapCheck, Failure> {
+    let at_work = lock::at_work(cluster, &compared.purpose.workflows).await;
+    let mut checked = BootstrapCheck { at_work, ..BootstrapCheck::default() };
     for part in compared.installing {
         let found = found(cluster, &part.wanted).await?;
         installed(&part.wanted, &found, &mut checked);
@@ -69,34 +45,45 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
 }
 
 /// A part of Argo that Forge installs.
-fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
+fn installed(wanted: &Wanted, found: &Found, checked: &mut BootstrapCheck) {
     let (title, chart) = (wanted.component.title(), &wanted.chart);
     let again = "`forge bootstrap` does it";
-    match decide(wanted, &found.revisions, found.receipt.as_ref(), &found.faults.broken) {
+    let mut step = decide(wanted, &found.revisions, found.receipt.as_ref(), &found.faults.broken);
+    let mut foreign = format!("Helm release {}", chart.name);
+    if found.stored.as_ref().is_some_and(|stored| !receipt_is_ours(stored)) {
+        foreign = format!("ConfigMap {}", receipt_name(wanted.component));
+        let revision = found.revisions.iter().map(|revision| revision.number).max().unwrap_or_default();
+        step = Step::Refuse { revision };
+    }
+    checked.releases.push(CheckedRelease::new(wanted, &step));
+    let about = CheckSubject::Installed;
+    match step {
         Step::Nothing { revision } => match found.faults.first() {
-            None => checked.good(&format!("{title}: chart {} {}, revision {revision}", chart.name, chart.version)),
+            None => {
+                checked.good(about, &format!("{title}: chart {} {}, revision {revision}", chart.name, chart.version));
+            }
             Some(why) => {
                 let fix = format!("`kubectl -n {} get pods` shows which do not run", wanted.namespace);
-                checked.missing(&format!("{title} is installed and not available: {why}"), &fix);
+                checked.missing(about, &format!("{title} is installed and not available: {why}"), &fix);
             }
         },
         Step::Record { revision } => {
-            checked.missing(&format!("{title}: revision {revision} is installed and was never proven"), again);
+            checked.missing(about, &format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
             let what = format!("{title} is not installed; chart {} {} would be", chart.name, chart.version);
-            checked.missing(&what, again);
+            checked.missing(about, &what, again);
         }
         Step::Upgrade { from, why } => {
-            checked.missing(&format!("{title}: revision {from} is not what it should be: {why}"), again);
+            checked.missing(about, &format!("{title}: revision {from} is not what it should be: {why}"), again);
         }
         Step::RollBack { from, status, .. } | Step::Uninstall { revision: from, status } => {
             let what = format!("{title}: revision {from} is {status}, as a bootstrap that was cut off leaves it");
-            checked.missing(&what, "`forge bootstrap` repairs it and goes on");
+            checked.missing(about, &what, "`forge bootstrap` repairs it and goes on");
         }
         Step::Refuse { .. } => {
             let fix = format!("set `argo: {{{}: existing}}` in forge.yaml, or remove it", wanted.component.field());
-            checked.missing(&format!("{title}: Helm release {} is somebody else's", chart.name), &fix);
+            checked.missing(about, &format!("{title}: {foreign} is somebody else's"), &fix);
         }
     }
 }
@@ -114,7 +101,8 @@ async fn observe(cluster: &Cluster, purpose: &Purpose) -> Result<Observed, Clust
 }
 
 /// Parts of Argo that are somebody else's.
-fn existing(compared: &Compared<'_>, observed: &Observed, checked: &mut Checked) {
+fn existing(compared: &Compared<'_>, observed: &Observed, checked: &mut BootstrapCheck) {
+    let about = CheckSubject::Existing;
     let found = differences(compared.purpose, observed, compared.health);
     for component in Component::ALL {
         if compared.purpose.intent(component) != Intent::Existing {
@@ -126,28 +114,28 @@ fn existing(compared: &Compared<'_>, observed: &Observed, checked: &mut Checked)
             match difference.weight {
                 Weight::Missing => {
                     good = false;
-                    checked.missing(&what, &difference.fix);
+                    checked.missing(about, &what, &difference.fix);
                 }
-                Weight::Advice => checked.advice(&what, &difference.fix),
+                Weight::Advice => checked.advice(about, &what, &difference.fix),
             }
         }
         if good {
-            checked.good(&format!("{} is as Forge needs it", component.title()));
+            checked.good(about, &format!("{} is as Forge needs it", component.title()));
         }
     }
 }
 
 /// What `forge bootstrap` makes itself.
-async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) -> Result<(), ClusterError> {
-    let before = checked.missing;
+async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut BootstrapCheck) -> Result<(), ClusterError> {
+    let (about, before) = (CheckSubject::Own, checked.missing);
     let again = "`forge bootstrap` does it";
     for placed in compared.objects {
         let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
         match cluster.get(&path::object(&placed.collection, name)).await? {
-            None => checked.missing(&format!("{kind} {name} is not there"), again),
+            None => checked.missing(about, &format!("{kind} {name} is not there"), again),
             Some(live) if !says(&live, &placed.object) => {
-                checked.missing(&format!("{kind} {name} says something else"), again);
+                checked.missing(about, &format!("{kind} {name} says something else"), again);
             }
             Some(_) => {}
         }
@@ -155,18 +143,19 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
     let projects = path::argo(&compared.purpose.argocd, "appprojects");
     for environment in compared.environments {
         if cluster.get(&path::object(&projects, environment.as_str())).await?.is_none() {
-            checked.missing(&format!("AppProject {environment} is not there"), again);
+            checked.missing(about, &format!("AppProject {environment} is not there"), again);
         }
     }
     let secret = path::object(&path::core(&compared.purpose.workflows, "secrets"), ARGOCD_SECRET);
     let stored = cluster.get(&secret).await?;
     let whole = |stored: &Value| ["token", "server"].into_iter().all(|key| secret_text(stored, key).is_some());
     if !stored.as_ref().is_some_and(whole) {
-        checked.missing(&format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
+        let what = format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`");
+        checked.missing(about, &what, again);
     }
     if checked.missing == before {
         let count = compared.objects.len() + compared.environments.len() + 1;
-        checked.good(&format!("Forge's own {count} objects"));
+        checked.good(about, &format!("Forge's own {count} objects"));
     }
     Ok(())
 }
@@ -175,7 +164,7 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
 mod tests {
     use super::super::Faults;
     use super::*;
-    use forge_core::install::{Receipt, Revision, Status};
+    use forge_core::install::{NextStep, Receipt, Revision, Status};
     use forge_core::preflight::Intents;
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -196,7 +185,7 @@ mod tests {
     fn line(revisions: Vec<Revision>, waiting: &[&str]) -> (String, usize) {
         let faults = Faults { broken: Vec::new(), waiting: waiting.iter().map(|why| (*why).to_owned()).collect() };
         let receipt = Some(Receipt::new(&wanted(), 2, Vec::new()));
-        let mut checked = Checked::default();
+        let mut checked = BootstrapCheck::default();
         installed(&wanted(), &Found { revisions, stored: None, receipt, faults }, &mut checked);
         (checked.text().lines().next().unwrap().to_owned(), checked.missing)
     }
@@ -234,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn a_receipt_of_somebody_else_is_refused_before_anything_is_done() {
+        let foreign = json!({"metadata": {"labels": {}}, "data": {}});
+        let found = |stored| Found { revisions: Vec::new(), stored, receipt: None, faults: Faults::default() };
+        let mut checked = BootstrapCheck::default();
+        installed(&wanted(), &found(Some(foreign)), &mut checked);
+        installed(&wanted(), &found(None), &mut checked);
+        assert_eq!(checked.releases[0].step, NextStep::Refuse);
+        assert_eq!(checked.releases[1].step, NextStep::Install);
+        assert_eq!(checked.findings[0].what, "Argo CD: ConfigMap forge-install-argo-cd is somebody else's");
+    }
+
+    #[test]
     fn advice_is_told_and_is_not_missing() {
         let intents = Intents { cd: Intent::Install, ..Intents::existing() };
         let purpose = Purpose { intents, ..Purpose::default() };
@@ -247,10 +248,11 @@ mod tests {
         let health = health();
         let compared =
             Compared { purpose: &purpose, health: &health, installing: &[], objects: &[], environments: &[] };
-        let mut checked = Checked::default();
+        let mut checked = BootstrapCheck::default();
         existing(&compared, &observed, &mut checked);
         assert_eq!(checked.missing, 0);
-        let lines: Vec<&str> = checked.text().lines().collect();
+        let text = checked.text();
+        let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("advice   Argo Workflows: ") && lines[0].contains("DEFAULT_REQUEUE_TIME"));
         assert_eq!(lines[2], "ok       Argo Workflows is as Forge needs it");
     }
