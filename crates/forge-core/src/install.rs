@@ -17,7 +17,7 @@ mod values;
 pub use chart::{Chart, REPOSITORY, chart};
 pub use document::{
     BootstrapCheck, BootstrapPlan, CheckFinding, CheckSubject, CheckVerdict, CheckedRelease, HISTORY, NextStep,
-    PlannedRelease,
+    PlannedObjects, PlannedRelease, PlannedWay,
 };
 pub use proof::{Fault, Part, fault, has_tests, parts, says};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};

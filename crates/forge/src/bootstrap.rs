@@ -10,7 +10,7 @@ use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
 use forge_core::format::{Environment, Repository};
-use forge_core::install::says;
+use forge_core::install::{PlannedObjects, PlannedWay, says};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
     self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
@@ -28,6 +28,9 @@ use crate::failpoint;
 
 /// The shortest key that deliveries may be signed with.
 const SHORTEST_SECRET: usize = 16;
+
+/// Without these nothing starts runs by itself.
+const DEFINITIONS: [&str; 3] = ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"];
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -69,7 +72,7 @@ impl Events<'_> {
     }
 
     /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
-    pub(crate) fn withdrawn(&self, places: &Places) -> Vec<Placed> {
+    fn withdrawn(&self, places: &Places) -> Vec<Placed> {
         let of = |plural: &str, kind: &str, name: String| Placed {
             collection: path::argo(&places.workflows, plural),
             object: json!({
@@ -91,8 +94,41 @@ impl Events<'_> {
     }
 }
 
+/// The same as [`bootstrap`] makes, in its order, for a program that makes it by other means.
+pub(crate) fn planned(
+    places: &Places,
+    environments: &[EnvironmentName],
+    held: &[(EnvironmentName, BTreeSet<String>)],
+    events: Option<&Events<'_>>,
+) -> Vec<PlannedObjects> {
+    let of = |title: &str, way: PlannedWay, objects: Vec<Value>| PlannedObjects {
+        title: title.to_owned(),
+        way,
+        needs: Vec::new(),
+        objects,
+    };
+    let objects = |placed: Vec<Placed>| -> Vec<Value> { placed.into_iter().map(|placed| placed.object).collect() };
+    let projects = held.iter().map(|(environment, names)| project(places, environment, names));
+    let mut all = vec![
+        of("what every run needs", PlannedWay::Apply, objects(render::bootstrap(places, environments))),
+        of("AppProjects", PlannedWay::Create, projects.collect()),
+        of("credentials", PlannedWay::Credentials, Vec::new()),
+    ];
+    if let Some(events) = events {
+        let needs: Vec<String> = DEFINITIONS.iter().map(|crd| (*crd).to_owned()).collect();
+        for (title, way, objects) in [
+            ("what no longer starts runs", PlannedWay::Remove, objects(events.withdrawn(places))),
+            ("what starts runs", PlannedWay::Apply, objects(events.objects(places))),
+        ] {
+            all.push(PlannedObjects { needs: needs.clone(), ..of(title, way, objects) });
+        }
+    }
+    all.retain(|planned| planned.way == PlannedWay::Credentials || !planned.objects.is_empty());
+    all
+}
+
 /// The AppProject of an environment as it is made where there is none.
-pub(crate) fn project(places: &Places, environment: &EnvironmentName, names: &BTreeSet<String>) -> Value {
+fn project(places: &Places, environment: &EnvironmentName, names: &BTreeSet<String>) -> Value {
     render::app_project(places, environment, &render::windows(&[], "bootstrap", names))
 }
 
@@ -194,7 +230,7 @@ async fn triggers(
 /// The first of Argo Events' definitions that is not there.
 async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
     let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    for crd in ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"] {
+    for crd in DEFINITIONS {
         if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
             return Ok(Some(crd));
         }

@@ -78,7 +78,7 @@ pub(crate) fn planned(installing: &[Installing]) -> Vec<PlannedRelease> {
     let of = |part: &Installing| {
         let Source { reference, repository, version, .. } = &part.source;
         let chart = reference.to_string_lossy().into_owned();
-        PlannedRelease::new(&part.wanted, chart, repository.clone(), version.map(str::to_owned))
+        PlannedRelease::new(&part.wanted, chart, repository.clone(), version.clone())
     };
     installing.iter().map(of).collect()
 }

@@ -137,7 +137,14 @@ fn a_program_is_told_the_same_as_a_person_and_where_charts_are() {
     let printed = documents(&forge(folder.path(), &print));
     let releases = list("releases");
     let values: Vec<Value> = releases.iter().map(|release| release["values"].clone()).collect();
-    assert_eq!(printed, [list("objects"), list("triggers"), values].concat());
+    let of = |title: &str| -> Vec<Value> {
+        let own = list("own");
+        let found = own.iter().find(|own| own["title"] == title).unwrap_or_else(|| panic!("no {title}: {own:?}"));
+        found["objects"].as_array().unwrap().clone()
+    };
+    assert_eq!(printed, [of("what every run needs"), of("what starts runs"), values].concat());
+    let ways: Vec<Value> = list("own").iter().map(|own| own["way"].clone()).collect();
+    assert_eq!(ways, ["apply", "create", "credentials", "remove", "apply"]);
     let names: Vec<&Value> = releases.iter().map(|release| &release["name"]).collect();
     assert_eq!(names, ["argo-cd", "argo-workflows", "argo-events"]);
     for release in &releases {
@@ -148,8 +155,8 @@ fn a_program_is_told_the_same_as_a_person_and_where_charts_are() {
     let namespaces: Vec<Value> = list("namespaces").iter().map(|object| object["metadata"]["name"].clone()).collect();
     assert_eq!(namespaces, ["argo", "argo-events", "argocd"]);
     // Each environment has its project; only `qa` starts by itself, and what started others once would be taken away.
-    assert_eq!(validate(&crds, "projects", &list("projects")), 5);
-    let withdrawn = list("withdrawn");
+    assert_eq!(validate(&crds, "projects", &of("AppProjects")), 5);
+    let withdrawn = of("what no longer starts runs");
     assert!(withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-dev"), "{withdrawn:?}");
     assert!(!withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-qa"), "{withdrawn:?}");
     let registry = plan(&["--charts", "oci://registry.example.com/charts"]);

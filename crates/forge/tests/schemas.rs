@@ -288,7 +288,8 @@ fn a_report_of_preflight_fits_its_schema() {
 fn what_bootstrap_tells_a_program_fits_its_schema() {
     use forge_core::health::HealthChecks;
     use forge_core::install::{
-        BootstrapCheck, BootstrapPlan, CheckSubject, CheckedRelease, HISTORY, PlannedRelease, Step, Wanted,
+        BootstrapCheck, BootstrapPlan, CheckSubject, CheckedRelease, HISTORY, PlannedObjects, PlannedRelease,
+        PlannedWay, Step, Wanted,
     };
     use forge_core::preflight::Component;
     let wanted = Wanted::new(Component::Cd, "argocd", &HealthChecks::merge(&BTreeMap::new()), None, None);
@@ -298,15 +299,18 @@ fn what_bootstrap_tells_a_program_fits_its_schema() {
     check.missing(CheckSubject::Installed, "Argo CD", "install it");
     let release = PlannedRelease::new(&wanted, "argo-cd".to_owned(), None, Some("9.2.0".to_owned()));
     let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}});
+    let own = PlannedObjects {
+        title: "what starts runs".to_owned(),
+        way: PlannedWay::Apply,
+        needs: vec!["sensors.argoproj.io".to_owned()],
+        objects: vec![object.clone()],
+    };
     let plan = BootstrapPlan {
         field_manager: "forge".to_owned(),
         history_max: HISTORY,
-        namespaces: vec![object.clone()],
+        namespaces: vec![object],
         releases: vec![release],
-        objects: vec![object],
-        projects: Vec::new(),
-        triggers: Vec::new(),
-        withdrawn: Vec::new(),
+        own: vec![own],
     };
     for (kind, document) in [("bootstrapcheck", serde_json::json!(check)), ("bootstrapplan", serde_json::json!(plan))] {
         let validator = jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap();

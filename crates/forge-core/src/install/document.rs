@@ -13,8 +13,7 @@ use super::{Receipt, Step, Wanted};
 /// How many revisions of a release Helm keeps.
 pub const HISTORY: u32 = 10;
 
-/// All that phase 1 makes, in the order in which it is made. What is secret is not in it: `forge bootstrap --credentials`
-/// makes that.
+/// All that phase 1 makes, in the order in which it is made, but for what is secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "BootstrapPlan")]
@@ -23,18 +22,43 @@ pub struct BootstrapPlan {
     pub field_manager: String,
     /// How many revisions of a release Helm keeps.
     pub history_max: u32,
-    /// Namespaces. Each is made where there is none, and otherwise left as it is.
+    /// Namespaces, which come first. Each is made where there is none, and otherwise left as it is.
     pub namespaces: Vec<Value>,
     /// Helm releases, one after the other.
     pub releases: Vec<PlannedRelease>,
-    /// Forge's own objects, applied on the server's side.
+    /// What is Forge's own, one after the other.
+    pub own: Vec<PlannedObjects>,
+}
+
+/// Objects that are made in one way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedObjects {
+    /// What they are, for people.
+    pub title: String,
+    /// How they are made.
+    pub way: PlannedWay,
+    /// Definitions without which there is nothing to be done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+    /// The objects.
     pub objects: Vec<Value>,
-    /// AppProjects. Each is made where there is none, and otherwise left as it is.
-    pub projects: Vec<Value>,
-    /// What starts runs by itself, applied where Argo Events is there.
-    pub triggers: Vec<Value>,
-    /// What no longer starts runs: removed where it carries our label.
-    pub withdrawn: Vec<Value>,
+}
+
+/// How objects are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PlannedWay {
+    /// Applied on the server's side, whatever is there.
+    Apply,
+    /// Made where there is none, and otherwise left as it is.
+    Create,
+    /// Applied where there is none, or where it carries our label.
+    Ours,
+    /// Removed where it carries our label.
+    Remove,
+    /// Secret, so the objects are not named here: `forge bootstrap --credentials` makes them.
+    Credentials,
 }
 
 /// A part of Argo as Helm installs it.

@@ -13,9 +13,8 @@ use forge_core::health::HealthChecks;
 use forge_core::install::{BootstrapPlan, HISTORY, REPOSITORY, Wanted as Chosen, fragments, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{self, Placed, Places};
+use forge_core::render::{self, Places};
 use forge_core::{token, yaml};
-use serde_json::Value;
 
 use super::selection::{self, Usable};
 use crate::account;
@@ -254,17 +253,12 @@ fn planned(
     charts: &str,
 ) -> Result<BootstrapPlan, Failure> {
     let installing = installing(usable, purpose, &Charts::parse(charts)?)?;
-    let objects = |placed: Vec<Placed>| -> Vec<Value> { placed.into_iter().map(|placed| placed.object).collect() };
-    let projects = held.iter().map(|(environment, names)| own::project(places, environment, names));
     Ok(BootstrapPlan {
         field_manager: MANAGER.to_owned(),
         history_max: HISTORY,
         namespaces: install::namespaces(&installing, &places.workflows),
         releases: install::planned(&installing),
-        objects: objects(render::bootstrap(places, &purpose.environments)),
-        projects: projects.collect(),
-        triggers: events.map(|events| objects(events.objects(places))).unwrap_or_default(),
-        withdrawn: events.map(|events| objects(events.withdrawn(places))).unwrap_or_default(),
+        own: own::planned(places, &purpose.environments, held, events),
     })
 }
 

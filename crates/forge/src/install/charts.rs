@@ -37,7 +37,7 @@ pub(crate) struct Source {
     /// The repository that has it.
     pub(crate) repository: Option<String>,
     /// The version to ask for; one that is at hand has no other.
-    pub(crate) version: Option<&'static str>,
+    pub(crate) version: Option<String>,
     /// What is in it, where it is at hand.
     pub(crate) content: Option<Digest>,
 }
@@ -49,7 +49,7 @@ impl Source {
         if let Some(repository) = &self.repository {
             words.extend([OsString::from("--repo"), OsString::from(repository)]);
         }
-        if let Some(version) = self.version {
+        if let Some(version) = &self.version {
             words.extend([OsString::from("--version"), OsString::from(version)]);
         }
         words
@@ -83,7 +83,7 @@ impl Charts {
     /// When it is not there, or is another version.
     pub(crate) fn source(&self, chart: &Chart) -> Result<Source, Failure> {
         let name = chart.name;
-        let (repository, version, content) = (None, Some(chart.version), None);
+        let (repository, version, content) = (None, Some(chart.version.to_owned()), None);
         Ok(match self {
             Self::Registry(url) => Source { reference: format!("{url}/{name}").into(), repository, version, content },
             Self::Repository(url) => Source { reference: name.into(), repository: Some(url.clone()), version, content },
@@ -207,7 +207,7 @@ mod tests {
         let first = charts.source(&CHART).unwrap();
         assert_eq!(first, charts.source(&CHART).unwrap());
         assert!(Path::new(&first.reference).is_absolute());
-        assert_eq!((first.repository.as_ref(), first.version), (None, None));
+        assert_eq!((&first.repository, &first.version), (&None, &None));
         write("templates/a.yaml", "a: 2\n");
         assert_ne!(first.content, charts.source(&CHART).unwrap().content);
     }

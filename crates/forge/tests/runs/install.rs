@@ -13,19 +13,19 @@ use serde_json::Value;
 /// The sandbox without Argo.
 const NAME: &str = "bare";
 /// Namespaces that Argo is installed in.
-const PLACES: [&str; 3] = ["argocd", "argo", "argo-events"];
+pub(crate) const PLACES: [&str; 3] = ["argocd", "argo", "argo-events"];
 /// How long Kubernetes may take to remove a namespace with all that is in it.
 const GONE: Duration = Duration::from_secs(180);
 
 /// A bare cluster and a repository that says that Forge installs everything.
-struct Bare {
-    sandbox: Sandbox,
-    image: String,
-    folder: tempfile::TempDir,
+pub(crate) struct Bare {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) image: String,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Bare {
-    fn up() -> Self {
+    pub(crate) fn up() -> Self {
         let sandbox = Sandbox::up(NAME, &[]);
         let image = image::load(&sandbox, &built_binary("forge"));
         let folder = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ impl Bare {
     }
 
     /// Runs `forge bootstrap`, dying before its n-th write where that is said.
-    fn bootstrap(&self, arguments: &[&str], dies: Option<u32>) -> Ended {
+    pub(crate) fn bootstrap(&self, arguments: &[&str], dies: Option<u32>) -> Ended {
         let mut command = Command::new(built_binary("forge"));
         command.args(["bootstrap", "--image", &self.image]).args(arguments);
         command.arg("--charts").arg(&self.sandbox.charts).arg("--helm").arg(&self.sandbox.helm);
@@ -60,7 +60,7 @@ impl Bare {
     }
 
     /// Values that lie over Forge's own; none for nothing.
-    fn values(&self, chart: &str, text: Option<&str>) {
+    pub(crate) fn values(&self, chart: &str, text: Option<&str>) {
         let path = self.folder.path().join("argo/values").join(format!("{chart}.yaml"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         match text {
@@ -69,7 +69,7 @@ impl Bare {
         }
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.sandbox.kubectl(&[arguments, &["-o", "json"]].concat())).unwrap()
     }
 
@@ -94,7 +94,7 @@ impl Bare {
     }
 
     /// Takes everything away, as if it had never been, so that a test can be run again by hand.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
             let mut helm = Command::new(&self.sandbox.helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
@@ -106,23 +106,34 @@ impl Bare {
             let mut names = left.lines().map(|line| line.trim_start_matches("namespace/"));
             if names.any(|name| PLACES.contains(&name)) { Err(left) } else { Ok(()) }
         });
-        let crds = self.sandbox.kubectl(&["get", "crd", "-o", "name"]);
-        for crd in crds.lines().filter(|line| line.ends_with(".argoproj.io")) {
-            self.sandbox.try_kubectl(&["delete", crd, "--wait=false"], None);
+        let ours = ["-l", "app.kubernetes.io/managed-by=forge", "--ignore-not-found"];
+        let policies = "validatingadmissionpolicybindings,validatingadmissionpolicies";
+        self.sandbox.kubectl(&[&["delete", policies], &ours[..]].concat());
+        let definitions = || -> Vec<String> {
+            let all = self.sandbox.kubectl(&["get", "crd", "-o", "name"]);
+            all.lines().filter(|line| line.ends_with(".argoproj.io")).map(str::to_owned).collect()
+        };
+        for definition in definitions() {
+            self.sandbox.try_kubectl(&["delete", &definition, "--wait=false"], None);
         }
+        // One that is on its way out is not taken over by the next installation.
+        eventually("the definitions are gone", GONE, || {
+            let left = definitions();
+            if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+        });
     }
 }
 
 /// What somebody tried to change with Forge's or Helm's hands since then: not the checks of phase 0, which ask and are not
 /// stored.
-fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
+pub(crate) fn written(sandbox: &Sandbox, since: jiff::Timestamp, user: &str) -> Vec<String> {
     let lines = attempts(sandbox, since).into_iter();
     let lines = lines.filter(|line| line.user == user && !line.resource.starts_with("selfsubject"));
     lines.map(|line| format!("{line:?}")).collect()
 }
 
 /// Who the kubeconfig of the sandbox is.
-fn user(sandbox: &Sandbox) -> String {
+pub(crate) fn user(sandbox: &Sandbox) -> String {
     let said = sandbox.kubectl(&["auth", "whoami", "-o", "json"]);
     let said: Value = serde_json::from_str(&said).unwrap();
     said["status"]["userInfo"]["username"].as_str().unwrap().to_owned()
