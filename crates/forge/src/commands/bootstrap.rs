@@ -108,7 +108,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
-    let mut held = Vec::new();
+    let mut held: Vec<(EnvironmentName, BTreeSet<String>)> = Vec::new();
     let mut selected = Vec::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
@@ -144,7 +144,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
                 format!("{:#}\n", serde_json::json!(plan))
             }
         })?;
-        if events.as_ref().is_some_and(Events::pushes) {
+        if arguments.output == Format::Text && events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
                 "note: what deliveries are signed with is not printed; make it: kubectl create secret generic {name} -n {} --from-literal={key}=$(openssl rand -hex 32)",

@@ -13,12 +13,13 @@ use serde_json::{Map, Value, json};
 use crate::install::{Bare, PLACES, user, written};
 
 /// What controllers keep for themselves, and comes and goes.
-const PASSING: [&str; 8] = [
+const PASSING: [&str; 9] = [
     "pods",
     "replicasets.apps",
     "controllerrevisions.apps",
     "jobs.batch",
     "events",
+    "events.events.k8s.io",
     "endpoints",
     "leases.coordination.k8s.io",
     "endpointslices.discovery.k8s.io",
