@@ -59,7 +59,8 @@ fn role(bare: &Bare, more: &Value) -> Ended {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(ansible_playbook());
     command.arg(playbook).arg("--extra-vars").arg(variables.to_string());
-    command.env("ANSIBLE_HOME", home.path()).env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCALHOST_WARNING", "0");
+    command.env("ANSIBLE_HOME", home.path()).env("ANSIBLE_REMOTE_TMP", home.path()).env("TMPDIR", home.path());
+    command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCALHOST_WARNING", "0");
     command.env_remove("FORGE_ENVIRONMENT").env_remove("FORGE_FAILPOINT").env_remove("ANSIBLE_CONFIG");
     run(&mut command, None)
 }
