@@ -37,6 +37,7 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@cargo clippy --workspace --test cluster --test lua --test platform --test runs --locked -- -D warnings
 	@tools/deny
+	@tools/ansible-lint
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet
 	@cd sandbox/services && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .

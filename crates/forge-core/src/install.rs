@@ -7,6 +7,7 @@
 //! can read. What Forge did not make is never touched (INV-11).
 
 mod chart;
+mod document;
 mod own;
 mod proof;
 mod receipt;
@@ -15,6 +16,10 @@ mod settings;
 mod values;
 
 pub use chart::{CHARTS_FOLDER, Chart, REPOSITORY, chart};
+pub use document::{
+    BootstrapCheck, BootstrapPlan, CheckFinding, CheckVerdict, CheckedChart, HISTORY, NextStep, PlannedChart,
+    PlannedObjects, PlannedSource, PlannedWay,
+};
 pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
 pub use proof::{Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};

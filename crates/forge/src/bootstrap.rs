@@ -13,12 +13,13 @@ use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
 use forge_core::format::{Environment, Repository};
-use forge_core::install::says;
+use forge_core::install::{PlannedObjects, PlannedWay, says};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
     self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
+use forge_core::root::{Root, identity, receipt};
 use forge_core::token;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -32,6 +33,9 @@ use root::Rooting;
 
 /// The shortest key that deliveries may be signed with.
 const SHORTEST_SECRET: usize = 16;
+
+/// Without these nothing starts runs by itself.
+const DEFINITIONS: [&str; 3] = ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"];
 
 /// What is to be prepared.
 pub(crate) struct Wanted<'w> {
@@ -74,6 +78,74 @@ impl Events<'_> {
     pub(crate) fn objects(&self, places: &Places) -> Vec<Placed> {
         render::events(places, self.repository, &self.triggers())
     }
+
+    /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
+    fn withdrawn(&self, places: &Places) -> Vec<Placed> {
+        let of = |plural: &str, kind: &str, name: String| Placed {
+            collection: path::argo(&places.workflows, plural),
+            object: json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": kind,
+                "metadata": {"name": name, "namespace": places.workflows},
+            }),
+        };
+        let mut objects = Vec::new();
+        for environment in &self.environments {
+            let (trigger, name) = (Trigger::of(environment), &environment.name.value);
+            if trigger.is_none() {
+                objects.push(of("sensors", "Sensor", render::sensor_name(name)));
+            }
+            if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
+                objects.push(of("eventsources", "EventSource", render::clock_name(name)));
+            }
+        }
+        objects
+    }
+}
+
+/// The same as [`bootstrap`] makes, in its order, for a program that makes it by other means.
+pub(crate) fn planned(
+    places: &Places,
+    environments: &[EnvironmentName],
+    held: &[(EnvironmentName, BTreeSet<String>)],
+    events: Option<&Events<'_>>,
+    root: Option<&Root>,
+) -> Vec<PlannedObjects> {
+    let of = |title: &str, way: PlannedWay, objects: Vec<Value>| PlannedObjects {
+        title: title.to_owned(),
+        way,
+        needs: Vec::new(),
+        objects,
+    };
+    let objects = |placed: Vec<Placed>| -> Vec<Value> { placed.into_iter().map(|placed| placed.object).collect() };
+    let projects = held.iter().map(|(environment, names)| project(places, environment, names));
+    let mut all = vec![
+        of("what every run needs", PlannedWay::Apply, objects(render::bootstrap(places, environments))),
+        of("AppProjects", PlannedWay::Create, projects.collect()),
+        of("credentials", PlannedWay::Credentials, Vec::new()),
+    ];
+    if let Some(events) = events {
+        let needs: Vec<String> = DEFINITIONS.iter().map(|crd| (*crd).to_owned()).collect();
+        for (title, way, objects) in [
+            ("what no longer starts runs", PlannedWay::Remove, objects(events.withdrawn(places))),
+            ("what starts runs", PlannedWay::Apply, objects(events.objects(places))),
+        ] {
+            all.push(PlannedObjects { needs: needs.clone(), ..of(title, way, objects) });
+        }
+    }
+    if let Some(root) = root {
+        let named = root.objects.iter().map(|placed| identity(&placed.object)).collect();
+        all.push(of("the root", PlannedWay::Ours, root.objects.iter().map(|placed| placed.object.clone()).collect()));
+        // Whoever hands Argo CD over to itself writes more into it.
+        all.push(of("the receipt of the root", PlannedWay::Create, vec![receipt(&places.argocd, &named)]));
+    }
+    all.push(of("what says that it is done", PlannedWay::Apply, objects(render::receipts(places, environments))));
+    all.retain(|planned| planned.way == PlannedWay::Credentials || !planned.objects.is_empty());
+    all
+}
+
+/// The AppProject of an environment as it is made where there is none.
+fn project(places: &Places, environment: &EnvironmentName, names: &BTreeSet<String>) -> Value {
+    render::app_project(places, environment, &render::windows(&[], "bootstrap", names))
 }
 
 /// Prepares the cluster. `done` hears of every object; what is left to be done by somebody is given back.
@@ -101,19 +173,16 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         if cluster.get(&object).await?.is_some() {
             continue;
         }
-        let window = render::windows(&[], "bootstrap", names);
-        let project = render::app_project(places, environment, &window);
         failpoint::write(&format!("AppProject {environment}"));
-        match cluster.create(&projects, &project).await {
+        match cluster.create(&projects, &project(places, environment, names)).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    account(wanted, &mut done).await?;
-    let mut notes = match &wanted.events {
-        Some(events) => triggers(wanted, events, &mut done).await?,
-        None => Vec::new(),
-    };
+    let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    if let Some(events) = &wanted.events {
+        notes.extend(triggers(wanted, events, &mut done).await?);
+    }
     // What it brings finds its AppProjects, with their windows.
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
@@ -122,6 +191,19 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         apply(cluster, &receipt, &mut done).await?;
     }
     Ok(notes)
+}
+
+/// Only what is secret: the token of the account, and the key that deliveries are signed with. `done` hears of what was
+/// written; what is left to be done by somebody is given back.
+///
+/// # Errors
+/// When Argo CD is not there, or something may not be made.
+pub(crate) async fn credentials(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<Vec<String>, Failure> {
+    let note = account(wanted, &mut done).await?;
+    if wanted.events.as_ref().is_some_and(Events::pushes) && undefined(wanted.cluster).await?.is_none() {
+        webhook_secret(wanted.cluster, &wanted.places, &mut done).await?;
+    }
+    Ok(note.into_iter().collect())
 }
 
 /// What an object is called, and its name alone.
@@ -158,27 +240,16 @@ async fn triggers(
     done: &mut impl FnMut(&str),
 ) -> Result<Vec<String>, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
-    let triggers = events.triggers();
-    let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    for crd in ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"] {
-        if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
-            let names: Vec<String> = triggers.iter().map(|trigger| format!("`{}`", trigger.environment)).collect();
-            let note = format!(
-                "no event starts a run of {}: there is no CRD `{crd}`. Install Argo Events and run this again",
-                names.join(", ")
-            );
-            return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
-        }
+    if let Some(crd) = undefined(cluster).await? {
+        let names: Vec<String> = events.triggers().iter().map(|trigger| format!("`{}`", trigger.environment)).collect();
+        let note = format!(
+            "no event starts a run of {}: there is no CRD `{crd}`. Install Argo Events and run this again",
+            names.join(", ")
+        );
+        return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
     }
-    for environment in &events.environments {
-        let trigger = Trigger::of(environment);
-        let name = &environment.name.value;
-        if trigger.is_none() {
-            withdraw(cluster, places, "sensors", &render::sensor_name(name), done).await?;
-        }
-        if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
-            withdraw(cluster, places, "eventsources", &render::clock_name(name), done).await?;
-        }
+    for placed in events.withdrawn(places) {
+        withdraw(cluster, &placed, done).await?;
     }
     if events.pushes() {
         webhook_secret(cluster, places, done).await?;
@@ -193,20 +264,26 @@ async fn triggers(
     Ok(if events.pushes() { vec![note] } else { Vec::new() })
 }
 
+/// The first of Argo Events' definitions that is not there.
+async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
+    let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    for crd in DEFINITIONS {
+        if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
+            return Ok(Some(crd));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
-async fn withdraw(
-    cluster: &Cluster,
-    places: &Places,
-    plural: &str,
-    name: &str,
-    done: &mut impl FnMut(&str),
-) -> Result<(), Failure> {
-    let path = path::object(&path::argo(&places.workflows, plural), name);
+async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    let (title, name) = title(placed);
+    let path = path::object(&placed.collection, name);
     let Some(found) = cluster.get(&path).await? else { return Ok(()) };
     if render::is_ours(&found) {
-        failpoint::write(&format!("{plural}/{name} goes"));
+        failpoint::write(&format!("{title} goes"));
         cluster.delete(&path).await?;
-        done(&format!("removed {plural}/{name}: forge.yaml no longer asks for it"));
+        done(&format!("removed {title}: forge.yaml no longer asks for it"));
     }
     Ok(())
 }
@@ -254,9 +331,9 @@ fn random() -> Result<SecretString, Failure> {
     Ok(SecretString::from(hex(&bytes)))
 }
 
-/// The Secret of the account. Who prepares the same cluster at the same time may be first with it, and what he stored is as
-/// good.
-async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+/// The Secret of the account; gives what is still to come. Who prepares the same cluster at the same time may be first with it,
+/// and what he stored is as good.
+async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
     const TRIES: usize = 5;
     for _ in 1..TRIES {
         match settled(wanted, done).await {
@@ -269,7 +346,7 @@ async fn account(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
 
 /// The account's token, Argo CD's address and its certificate, in a Secret beside the Workflows. What is stored and
 /// works is kept until two thirds of its life are over, except for what was named.
-async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<Option<String>, Failure> {
     let (cluster, places) = (wanted.cluster, &wanted.places);
     let secret = cluster.get(&account::secret_path(&places.workflows)).await?;
     let stored = secret.as_ref().and_then(Stored::read);
@@ -310,12 +387,12 @@ async fn settled(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<(),
             let gone = account::retire(cluster, &places.workflows, &id).await?;
             done(&format!("{} older tokens of the Argo CD account `{ACCOUNT}` are deleted", gone.len()));
         } else {
-            done(&format!(
+            return Ok(Some(format!(
                 "older tokens of the Argo CD account `{ACCOUNT}` go on until {after}; the next `forge bootstrap` or `forge rotate` after that deletes them"
-            ));
+            )));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// An address and a token, and if it was made just now, by whom and under which id.

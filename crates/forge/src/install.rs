@@ -12,6 +12,7 @@ mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
-    self, APPLICATION, CHART_LABEL, DIGEST_LABEL, Fault, Managed, Own, Part, Receipt, Revision, Step, Wanted, decide,
+    self, APPLICATION, Fault, Managed, Own, Part, PlannedChart, PlannedSource, Receipt, Revision, Step, Wanted, decide,
     has_tests, parts, same_objects, says, values_path,
 };
 use forge_core::name::clip;
@@ -83,6 +84,30 @@ pub(crate) fn installing(
             Ok(Installing { wanted, source })
         })
         .collect()
+}
+
+/// The same for a program that installs them by other means.
+pub(crate) fn planned(installing: &[Installing]) -> Vec<PlannedChart> {
+    let of = |part: &Installing| {
+        let Source { reference, repository, version, .. } = &part.source;
+        let (chart, repository, version) =
+            (reference.to_string_lossy().into_owned(), repository.clone(), version.clone());
+        PlannedChart::new(&part.wanted, PlannedSource { chart, repository, version })
+    };
+    installing.iter().map(of).collect()
+}
+
+/// The namespaces that they need, with our label: they go with what was installed in them. None where nothing is installed.
+pub(crate) fn namespaces(installing: &[Installing], workflows: &str) -> Vec<Value> {
+    let mut names: BTreeSet<&str> = installing.iter().map(|part| part.wanted.namespace.as_str()).collect();
+    if !names.is_empty() {
+        names.insert(workflows);
+    }
+    let of = |name: &str| {
+        let metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    };
+    names.into_iter().map(of).collect()
 }
 
 /// What of the root file of a repository is applied; nothing where there is none, or where Argo CD is somebody else's.
@@ -221,7 +246,7 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let kubeconfig = (phase.kubeconfig)()?;
     let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
-    namespaces(phase, say).await?;
+    make_namespaces(phase, say).await?;
     let lock = lock::take(phase.cluster, phase.workflows, say).await?;
     let outcome = chain(phase, &helm, interrupts, say).await;
     let released = lock.release(phase.cluster).await;
@@ -240,21 +265,19 @@ async fn chain(
         let name = format!("{}.json", part.wanted.chart.name);
         let values = helm.file(&name, &part.wanted.values.to_string());
         let values = values.map_err(|error| halted(&error, HelmError::failure))?;
-        Work { phase, helm, part, values }.done(interrupts, say).await?;
+        Work { phase, helm, part, chart: part.source.arguments(), values }.done(interrupts, say).await?;
     }
     Ok(())
 }
 
-/// Makes the namespaces that are not there, with our label: they go with what was installed in them.
-async fn namespaces(phase: &Phase<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+/// Makes the namespaces that are not there.
+async fn make_namespaces(phase: &Phase<'_>, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
     let collection = "/api/v1/namespaces";
-    let names = phase.installing.iter().map(|part| part.wanted.namespace.as_str()).chain([phase.workflows]);
-    for name in names.collect::<BTreeSet<&str>>() {
+    for namespace in namespaces(phase.installing, phase.workflows) {
+        let name = namespace.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         if phase.cluster.get(&path::object(collection, name)).await?.is_some() {
             continue;
         }
-        let metadata = json!({"name": name, "labels": {MANAGED_BY: "forge"}});
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         failpoint::write(&format!("Namespace {name}"));
         match phase.cluster.create(collection, &namespace).await {
             Err(error) if !error.is_conflict() => return Err(error.into()),
@@ -441,6 +464,8 @@ struct Work<'w> {
     phase: &'w Phase<'w>,
     helm: &'w Helm,
     part: &'w Installing,
+    /// The chart, as arguments.
+    chart: Vec<OsString>,
     values: PathBuf,
 }
 
@@ -450,7 +475,7 @@ impl Work<'_> {
     }
 
     fn made(&self) -> Made<'_> {
-        Made { chart: &self.part.source.arguments, values: &self.values }
+        Made { chart: &self.chart, values: &self.values }
     }
 
     fn line(&self, step: &str, what: &str) -> String {
@@ -603,7 +628,7 @@ impl Work<'_> {
             }
         };
         let wanted = &self.part.wanted;
-        let labels = format!("{MANAGED_BY}=forge,{DIGEST_LABEL}={},{CHART_LABEL}={}", wanted.label(), wanted.version);
+        let labels = wanted.labels().map(|(key, value)| format!("{key}={value}")).join(",");
         self.point("upgrade");
         let upgrade = self.helm.upgrade(self.release(), self.made(), &labels, self.phase.timeout, interrupts);
         match self.unhindered(upgrade, say).await {

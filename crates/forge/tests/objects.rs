@@ -121,6 +121,13 @@ fn bootstrap_prints_what_starts_runs_where_events_do_and_no_key() {
     }
 }
 
+/// The objects of one group of what `bootstrap` prints for programs.
+fn group(plan: &Value, title: &str) -> Vec<Value> {
+    let groups = plan["objects"].as_array().unwrap();
+    let found = groups.iter().find(|group| group["title"] == title);
+    found.unwrap_or_else(|| panic!("no {title}: {groups:?}"))["objects"].as_array().unwrap().clone()
+}
+
 #[test]
 fn what_bootstrap_prints_for_programs_is_what_it_prints_for_people() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,8 +150,8 @@ fn what_bootstrap_prints_for_programs_is_what_it_prints_for_people() {
     let charts = list(&programs["charts"]);
     assert_eq!((charts.len(), charts[0]["chart"].as_str()), (1, Some("argo-events")));
     let fragments = list(&programs["merge"]).iter().flat_map(|part| list(&part["fragments"])).collect::<Vec<Value>>();
-    let objects = list(&programs["objects"]).into_iter();
-    let all: Vec<Value> = objects
+    let all: Vec<Value> = group(&programs, "what every run needs")
+        .into_iter()
         .chain(charts.iter().map(|chart| chart["values"].clone()))
         .chain(fragments.iter().map(|fragment| fragment["object"].clone()))
         .collect();
@@ -165,4 +172,50 @@ fn an_argo_cd_that_manages_itself_is_printed_as_its_application_in_place_of_its_
     assert!(people.contains(&programs["application"]), "{}", programs["application"]);
     let charts = programs["charts"].as_array().unwrap();
     assert!(!charts.is_empty() && charts.iter().all(|chart| chart["chart"] != "argo-cd"), "{charts:?}");
+}
+
+#[test]
+fn a_program_is_told_where_charts_are_and_all_that_is_made_in_its_order() {
+    let crds = Crds::load().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    forge(folder.path(), &["init", "--url", "https://git.example.com/platform.git", "--registry", "r.example.com/x"]);
+    let add = ["env", "add", "qa", "--cluster", "in-cluster", "--namespace-prefix", "qa-", "--sync", "ordered"];
+    forge(folder.path(), &add);
+    let print = ["bootstrap", "--print", "--image", "registry.example.com/forge"];
+    let plan = |more: &[&str]| -> Value {
+        serde_json::from_str(&forge(folder.path(), &[&print[..], &["--output", "json"], more].concat())).unwrap()
+    };
+    let told = plan(&[]);
+    let list = |key: &str| told[key].as_array().unwrap().clone();
+    let of = |title: &str| group(&told, title);
+    let printed = documents(&forge(folder.path(), &print));
+    let charts = list("charts");
+    let values: Vec<Value> = charts.iter().map(|chart| chart["values"].clone()).collect();
+    assert_eq!(printed, [of("what every run needs"), of("what starts runs"), values].concat());
+    let ways: Vec<Value> = list("objects").iter().map(|group| group["way"].clone()).collect();
+    assert_eq!(ways, ["apply", "create", "credentials", "remove", "apply", "ours", "create", "apply"]);
+    let names: Vec<&Value> = charts.iter().map(|chart| &chart["chart"]).collect();
+    assert_eq!(names, ["argo-cd", "argo-workflows", "argo-events"]);
+    for chart in &charts {
+        assert_eq!(chart["source"]["chart"], chart["chart"]);
+        assert!(chart["source"]["repository"].as_str().unwrap().starts_with("https://"), "{chart}");
+        assert_eq!(chart["source"]["version"], chart["version"]);
+        assert_eq!(chart["labels"]["forge.projectcatalyst.io/chart-version"], chart["version"]);
+    }
+    let namespaces: Vec<Value> = list("namespaces").iter().map(|object| object["metadata"]["name"].clone()).collect();
+    assert_eq!(namespaces, ["argo", "argo-events", "argocd"]);
+    // Each environment has its project; only `qa` starts by itself, and what started others once would be taken away.
+    assert_eq!(validate(&crds, "projects", &of("AppProjects")), 5);
+    let withdrawn = of("what no longer starts runs");
+    assert!(withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-dev"), "{withdrawn:?}");
+    assert!(!withdrawn.iter().any(|object| object["metadata"]["name"] == "forge-qa"), "{withdrawn:?}");
+    // The root comes when everything else is there, and what says that it is done comes last.
+    assert_eq!(validate(&crds, "root", &of("the root")), of("the root").len());
+    assert_eq!(of("the receipt of the root")[0]["metadata"]["name"], "forge-root");
+    assert_eq!(of("what says that it is done").len(), 5);
+    let registry = plan(&["--charts", "oci://registry.example.com/charts"]);
+    assert_eq!(registry["charts"][0]["source"]["chart"], "oci://registry.example.com/charts/argo-cd");
+    assert!(registry["charts"][0]["source"]["repository"].is_null());
+    // Another place is another chart, and nothing else.
+    assert_eq!(registry["charts"][0]["values"], charts[0]["values"]);
 }

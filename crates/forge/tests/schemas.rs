@@ -283,3 +283,53 @@ fn a_report_of_preflight_fits_its_schema() {
     written["exit"] = serde_json::json!("three");
     assert!(!validator.is_valid(&written));
 }
+
+#[test]
+fn what_bootstrap_tells_a_program_fits_its_schema() {
+    use forge_core::health::HealthChecks;
+    use forge_core::install::{
+        BootstrapCheck, BootstrapPlan, CheckedChart, HISTORY, PlannedChart, PlannedObjects, PlannedSource, PlannedWay,
+        Step, Wanted, merges,
+    };
+    use forge_core::preflight::{Component, Intents, Purpose};
+    let health = HealthChecks::merge(&BTreeMap::new());
+    let wanted = Wanted::new(Component::Cd, "argocd", &health, None, None);
+    let mut check = BootstrapCheck { at_work: Some("elsewhere/1".to_owned()), ..BootstrapCheck::default() };
+    let upgrade = Step::Upgrade { from: 1, why: "other values".to_owned(), broken: false };
+    check.charts.extend([&upgrade, &Step::Install].map(|step| CheckedChart::new(&wanted, step)));
+    check.good("forge", "objects");
+    check.missing("argo-cd", "Argo CD", "install it");
+    let (chart, repository, version) = ("argo-cd".to_owned(), None, Some("9.2.0".to_owned()));
+    let chart = PlannedChart::new(&wanted, PlannedSource { chart, repository, version });
+    let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}});
+    let own = PlannedObjects {
+        title: "what starts runs".to_owned(),
+        way: PlannedWay::Apply,
+        needs: vec!["sensors.argoproj.io".to_owned()],
+        objects: vec![object.clone()],
+    };
+    let secret = PlannedObjects {
+        title: "credentials".to_owned(),
+        way: PlannedWay::Credentials,
+        needs: Vec::new(),
+        objects: Vec::new(),
+    };
+    let there = Purpose { intents: Intents::existing(), ..Purpose::default() };
+    let plan = BootstrapPlan {
+        field_manager: "forge".to_owned(),
+        history_max: HISTORY,
+        namespaces: vec![object],
+        charts: vec![chart],
+        application: None,
+        objects: vec![own, secret],
+        merge: merges(&there, &health),
+    };
+    for (kind, document) in [("bootstrapcheck", serde_json::json!(check)), ("bootstrapplan", serde_json::json!(plan))] {
+        let validator = jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{kind}: {errors:?}");
+        let mut wrong = document;
+        wrong["charts"] = serde_json::json!("none");
+        assert!(!validator.is_valid(&wrong), "{kind}");
+    }
+}

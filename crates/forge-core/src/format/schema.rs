@@ -13,7 +13,7 @@ pub const KINDS: [&str; 7] =
 pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
-pub const OUTPUTS: [&str; 2] = ["PreflightReport", "RunReport"];
+pub const OUTPUTS: [&str; 4] = ["BootstrapCheck", "BootstrapPlan", "PreflightReport", "RunReport"];
 
 /// `metadata` of a file of ours.
 #[derive(JsonSchema)]
@@ -43,6 +43,8 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
+        "BootstrapCheck" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapCheck>),
+        "BootstrapPlan" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapPlan>),
         "PreflightReport" => generate(SchemaGenerator::into_root_schema_for::<crate::preflight::PreflightReport>),
         "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
         _ => None,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -220,7 +221,7 @@ fn workflows(observed: &Observed, tell: &mut impl FnMut(Weight, String, String))
 }
 
 /// Something for an owner to merge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Fragment {
     /// Into what, and why.
     pub why: String,
@@ -241,7 +242,7 @@ impl Fragment {
 }
 
 /// What the owner of a part of Argo that is there should merge, in both ways in which it may have been installed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Merge {
     /// The chart of that part.
     pub chart: &'static str,

@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::chart::{Chart, chart};
 use super::own::Own;
+use super::release::{CHART_LABEL, DIGEST_LABEL};
 use crate::digest::Digest;
 use crate::health::HealthChecks;
 use crate::preflight::Component;
+use crate::render::MANAGED_BY;
 
 /// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
 pub const VALUES_FOLDER: &str = "argo/values";
@@ -156,6 +158,11 @@ impl Wanted {
         }));
         let (version, namespace) = (version.to_owned(), namespace.to_owned());
         Self { component, chart, version, namespace, values, digest }
+    }
+
+    /// What Helm's own Secret of it is labelled with, so that whoever reads it knows whose it is and what it was made from.
+    pub fn labels(&self) -> [(&'static str, String); 3] {
+        [(MANAGED_BY, "forge".to_owned()), (DIGEST_LABEL, self.label()), (CHART_LABEL, self.version.clone())]
     }
 
     /// The digest as a label, which has 63 characters at most.

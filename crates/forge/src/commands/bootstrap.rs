@@ -1,6 +1,7 @@
 //! `forge bootstrap`
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
@@ -9,7 +10,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
-use forge_core::install::{CHARTS_FOLDER, Wanted as Chosen, fragments, merges, values_path};
+use forge_core::install::{BootstrapPlan, CHARTS_FOLDER, HISTORY, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
@@ -24,9 +25,9 @@ use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::root::Rooting;
-use crate::bootstrap::{Events, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
 use crate::cli::Global;
-use crate::cluster::{Cluster, ClusterArguments};
+use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::load;
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, short, env = "FORGE_ENVIRONMENT", value_delimiter = ',')]
     environment: Vec<String>,
     /// The image of forge, by digest, that the cluster can pull; with --check, that of the last bootstrap if absent
-    #[arg(long, env = "FORGE_IMAGE", required_unless_present = "check")]
+    #[arg(long, env = "FORGE_IMAGE", required_unless_present_any = ["check", "credentials"])]
     image: Option<String>,
     /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
     /// the API server; graphs of more nodes have a millisecond for each
@@ -89,8 +90,12 @@ pub(crate) struct Arguments {
     /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
-    /// How what --check and --print say is written; for programs, what is to be merged is there as objects and as values of
-    /// the charts
+    /// Only make what is secret and is missing or due: the token of the Argo CD account, and the key that deliveries are signed
+    /// with. For those who make the rest by other means; says what it made, and nothing where nothing was made
+    #[arg(long, conflicts_with_all = ["check", "print"])]
+    credentials: bool,
+    /// How what --check and --print say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what is to be
+    /// merged is there as objects and as values of the charts
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
@@ -116,7 +121,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let asked = arguments.with.contains(&Addition::SelfManagedArgocd);
     // The root file brings all environments, so all of them get their windows first.
     let rooted = repository.applies_root();
-    let (mut held, mut selected, mut environments) = (Vec::new(), Vec::new(), Vec::<EnvironmentName>::new());
+    let mut held: Vec<(EnvironmentName, BTreeSet<String>)> = Vec::new();
+    let (mut selected, mut environments) = (Vec::new(), Vec::<EnvironmentName>::new());
     for files in &repository.environments {
         let name = &files.environment.name.value;
         let named = arguments.environment.iter().any(|wanted| wanted == name.as_str());
@@ -155,14 +161,18 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         )
         .hint("leave it out, or add one of them"));
     }
+    let folder = load::root(global.repo.as_deref())?;
     if arguments.print {
-        let vendored = asked.then(|| vendored(global)).transpose()?;
-        let printed = Printed::new(&usable, &purpose, &places, events.as_ref(), vendored)?;
+        let own = asked.then(|| vendored(&folder));
+        let printed = Printed { usable: &usable, purpose: &purpose, places: &places, events: events.as_ref(), own };
         output.data(&match arguments.output {
-            Format::Text => printed.text(),
-            format => document(format, &printed.json()),
+            Format::Text => printed.text()?,
+            format => {
+                let charts = Charts::chosen(arguments.charts.as_deref(), &folder)?;
+                document(format, &json!(printed.plan(&charts, &held, install::root(repository)?.as_ref())?))
+            }
         })?;
-        if events.as_ref().is_some_and(Events::pushes) {
+        if arguments.output == Format::Text && events.as_ref().is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
                 "note: what deliveries are signed with is not printed; make it: kubectl create secret generic {name} -n {} --from-literal={key}=$(openssl rand -hex 32)",
@@ -175,7 +185,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")
             .hint(format!("leave it out for {TIMEOUT}")));
     }
-    let folder = load::root(global.repo.as_deref())?;
+    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
+    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
+    let server = arguments.argocd_server.clone();
+    if arguments.credentials {
+        return block_on(async {
+            let cluster = Cluster::connect(&arguments.cluster).await?;
+            let (cluster, root) = (&cluster, None);
+            let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root };
+            credentials(&wanted, output).await
+        })?;
+    }
     let charts = Charts::chosen(arguments.charts.as_deref(), &folder)?;
     let root = install::root(repository)?;
     let own = if asked { Some(install::own(repository)?) } else { None };
@@ -199,8 +219,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             "{ROOT_APP_FILE} is applied by whoever owns Argo CD, now that AppProjects are there: kubectl apply -f {ROOT_APP_FILE}"
         ));
     }
-    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
-    let lifetime = account::lifetime(arguments.token_lifetime, token::GRACE)?;
     let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
@@ -222,7 +240,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         if install::phase_one(&phase, &mut interrupts, &mut say).await? == Outcome::Interrupted {
             return Ok::<_, Failure>(None);
         }
-        let server = arguments.argocd_server.clone();
         let patience = phase.timeout;
         let root = root.map(|root| Rooting { root, asked, patience });
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
@@ -250,11 +267,29 @@ fn installs(purpose: &Purpose) -> bool {
     Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
 }
 
+/// Makes what is secret; says on stdout what was made.
+async fn credentials(wanted: &Wanted<'_>, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let mut made = String::new();
+    let mut interrupts = Interrupts::listen();
+    let notes = tokio::select! {
+        notes = own::credentials(wanted, |line| made.push_str(&format!("{line}\n"))) => Some(notes?),
+        () = interrupts.heard() => None,
+    };
+    output.data(&made)?;
+    let Some(notes) = notes else {
+        output.say("\ninterrupted; run it again, and it goes on from there");
+        return Ok(Exit::Findings);
+    };
+    for note in notes {
+        output.say(&format!("note: {note}"));
+    }
+    Ok(Exit::Done)
+}
+
 /// Where Argo CD's own Application takes its chart from: the repository, where that has it.
-fn vendored(global: &Global) -> Result<Source, Failure> {
-    let folder = load::root(global.repo.as_deref())?.join(CHARTS_FOLDER);
-    let chart = folder.join(Component::Cd.release()).join("Chart.yaml");
-    Ok(if chart.is_file() { Source::Vendored } else { Source::Published })
+fn vendored(folder: &Path) -> Source {
+    let chart = folder.join(CHARTS_FOLDER).join(Component::Cd.release()).join("Chart.yaml");
+    if chart.is_file() { Source::Vendored } else { Source::Published }
 }
 
 /// Data for programs.
@@ -268,70 +303,71 @@ fn document(format: Format, data: &Value) -> String {
 /// Forge's own objects, the values of what it installs, and what the owner of what is there should merge: an Argo that is
 /// somebody else's is not changed. With `own`, Argo CD's own Application in place of its values, its chart from there.
 struct Printed<'p> {
-    objects: Vec<Value>,
-    charts: Vec<Chosen>,
+    usable: &'p Usable,
     purpose: &'p Purpose,
-    health: HealthChecks,
-    /// Argo CD's own Application, as it should stand in the root file.
-    own: Option<String>,
+    places: &'p Places,
+    events: Option<&'p Events<'p>>,
+    own: Option<Source>,
 }
 
-impl<'p> Printed<'p> {
-    fn new(
-        usable: &Usable,
-        purpose: &'p Purpose,
-        places: &Places,
-        events: Option<&Events<'_>>,
-        own: Option<Source>,
-    ) -> Result<Self, Failure> {
-        let ours = render::bootstrap(places, &purpose.environments);
-        let triggers = events.map(|events| events.objects(places)).unwrap_or_default();
-        let objects = ours.into_iter().chain(triggers).map(|placed| placed.object).collect();
-        let (health, values) = (usable.health_checks()?, usable.values()?);
-        let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
-        let charts = wanted
-            .map(|component| Chosen::new(component, purpose.place(component), &health, values.get(&component), None));
-        let charts: Vec<Chosen> = charts.collect();
-        let argocd = charts.iter().find(|wanted| wanted.component == Component::Cd);
-        let installation = &usable.repository.installation;
-        let own = own.zip(argocd);
-        let own = own.map(|(source, wanted)| scaffold::own_application(installation, &wanted.values, source));
-        Ok(Self { objects, charts, purpose, health, own })
-    }
-
+impl Printed<'_> {
     /// YAML documents, with why as comments.
-    fn text(&self) -> String {
-        let mut documents: Vec<String> = self.objects.iter().map(yaml::write).collect();
-        for wanted in &self.charts {
-            if let (Component::Cd, Some(own)) = (wanted.component, &self.own) {
-                documents.push(own.clone());
+    fn text(&self) -> Result<String, Failure> {
+        let (health, values) = (self.usable.health_checks()?, self.usable.values()?);
+        let own = render::bootstrap(self.places, &self.purpose.environments);
+        let triggers = self.events.map(|events| events.objects(self.places)).unwrap_or_default();
+        let mut documents: Vec<String> =
+            own.iter().chain(&triggers).map(|placed| yaml::write(&placed.object)).collect();
+        let wanted = Component::ALL.into_iter().filter(|component| self.purpose.intent(*component) == Intent::Install);
+        for component in wanted {
+            let namespace = self.purpose.place(component);
+            let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
+            if let (Component::Cd, Some(source)) = (component, self.own) {
+                documents.push(self.application(&wanted, source));
                 continue;
             }
-            let (chart, namespace) = (&wanted.chart, &wanted.namespace);
-            let (over, values) = (values_path(wanted.component), yaml::write_blocks(&wanted.values));
+            let (chart, over, values) = (wanted.chart, values_path(component), yaml::write_blocks(&wanted.values));
             documents.push(format!(
                 "# Values of chart {} {}, installed as Helm release {} in namespace {namespace}. What\n# {over} says lies over Forge's own.\n{values}",
                 chart.name, chart.version, chart.name,
             ));
         }
-        documents.extend(fragments(self.purpose, &self.health));
-        documents.join("---\n")
+        documents.extend(fragments(self.purpose, &health));
+        Ok(documents.join("---\n"))
     }
 
-    fn json(&self) -> Value {
-        let chart = |wanted: &Chosen| {
-            let (chart, namespace, values) = (&wanted.chart, &wanted.namespace, &wanted.values);
-            json!({"chart": chart.name, "version": chart.version, "namespace": namespace, "values": values})
-        };
-        let installed = self.charts.iter().filter(|wanted| self.own.is_none() || wanted.component != Component::Cd);
-        let charts: Vec<Value> = installed.map(chart).collect();
-        let mut printed =
-            json!({"objects": self.objects, "charts": charts, "merge": merges(self.purpose, &self.health)});
-        if let (Some(own), Some(fields)) = (&self.own, printed.as_object_mut()) {
-            let stream = yaml::read(own, Dialect::Kubernetes, Limits::FILE);
-            fields.insert("application".to_owned(), json!(stream.documents.first().map(Node::to_json)));
+    /// Argo CD's own Application, as it should stand in the root file.
+    fn application(&self, wanted: &Chosen, source: Source) -> String {
+        scaffold::own_application(&self.usable.repository.installation, &wanted.values, source)
+    }
+
+    /// For a program that makes it by other means: the same, with where charts come from, and everything else that phase 1 makes.
+    fn plan(
+        &self,
+        charts: &Charts,
+        held: &[(EnvironmentName, BTreeSet<String>)],
+        root: Option<&Root>,
+    ) -> Result<BootstrapPlan, Failure> {
+        let (health, values) = (self.usable.health_checks()?, self.usable.values()?);
+        let mut installing = install::installing(self.purpose, &health, values, charts, None)?;
+        let namespaces = install::namespaces(&installing, &self.places.workflows);
+        let mut application = None;
+        if let Some(source) = self.own
+            && let Some(at) = installing.iter().position(|part| part.wanted.component == Component::Cd)
+        {
+            let text = self.application(&installing.remove(at).wanted, source);
+            let stream = yaml::read(&text, Dialect::Kubernetes, Limits::FILE);
+            application = stream.documents.first().map(Node::to_json);
         }
-        printed
+        Ok(BootstrapPlan {
+            field_manager: MANAGER.to_owned(),
+            history_max: HISTORY,
+            namespaces,
+            charts: install::planned(&installing),
+            application,
+            objects: own::planned(self.places, &self.purpose.environments, held, self.events, root),
+            merge: merges(self.purpose, &health),
+        })
     }
 }
 
@@ -360,6 +396,9 @@ async fn checked(
         Format::Text => checked.text(),
         format => document(format, &json!(checked)),
     })?;
+    if let Some(who) = &checked.at_work {
+        output.say(&format!("note: another bootstrap is at work ({who})"));
+    }
     Ok(match checked.missing {
         0 => Exit::Done,
         missing => {

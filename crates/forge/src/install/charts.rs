@@ -35,10 +35,28 @@ pub(crate) enum Charts {
 /// One chart, as helm takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// The chart and what belongs to it, as arguments.
-    pub(crate) arguments: Vec<OsString>,
+    /// The chart: a path, an address, or a name in the repository.
+    pub(crate) reference: OsString,
+    /// The repository that has it.
+    pub(crate) repository: Option<String>,
+    /// The version to ask for; one that is at hand has no other.
+    pub(crate) version: Option<String>,
     /// What is in it, where it is at hand.
     pub(crate) content: Option<Digest>,
+}
+
+impl Source {
+    /// As arguments of helm.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let mut words = vec![self.reference.clone()];
+        if let Some(repository) = &self.repository {
+            words.extend([OsString::from("--repo"), OsString::from(repository)]);
+        }
+        if let Some(version) = &self.version {
+            words.extend([OsString::from("--version"), OsString::from(version)]);
+        }
+        words
+    }
 }
 
 impl Charts {
@@ -93,25 +111,24 @@ impl Charts {
     /// # Errors
     /// When it is not there, or is another version.
     pub(crate) fn source(&self, name: &str, version: &str) -> Result<Source, Failure> {
-        let words = |words: &[&str]| -> Vec<OsString> { words.iter().map(OsString::from).collect() };
-        match self {
+        let (repository, wanted, content) = (None, Some(version.to_owned()), None);
+        Ok(match self {
             Self::Registry(url) => {
-                let reference = format!("{url}/{name}");
-                Ok(Source { arguments: words(&[reference.as_str(), "--version", version]), content: None })
+                Source { reference: format!("{url}/{name}").into(), repository, version: wanted, content }
             }
             Self::Repository(url) => {
-                Ok(Source { arguments: words(&[name, "--repo", url.as_str(), "--version", version]), content: None })
+                Source { reference: name.into(), repository: Some(url.clone()), version: wanted, content }
             }
             Self::Folder(folder) => {
                 let (path, content) = at_hand(folder, name, version)?;
-                Ok(Source { arguments: vec![path.into_os_string()], content: Some(content) })
+                Source { reference: path.into(), repository, version: None, content: Some(content) }
             }
             Self::Own(folder) => {
                 let has = folder.join(name).is_dir() || folder.join(format!("{name}-{version}.tgz")).is_file();
                 let place = if has { Self::Folder(folder.clone()) } else { Self::parse(REPOSITORY)? };
-                place.source(name, version)
+                place.source(name, version)?
             }
-        }
+        })
     }
 }
 
@@ -132,7 +149,8 @@ fn in_repository(repository: &Path, folder: &str, name: &str) -> Result<(Source,
     let (found, version) = (read_field(&description, "name"), read_field(&description, "version"));
     match (found.map_err(unread)?, version.map_err(unread)?) {
         (Some(found), Some(version)) if found == name => {
-            Ok((Source { content: Some(content(&path).map_err(unread)?), arguments: vec![path.into()] }, version))
+            let content = Some(content(&path).map_err(unread)?);
+            Ok((Source { reference: path.into(), repository: None, version: None, content }, version))
         }
         _ => Err(unusable(format!("`{shown}` is not chart {name}"))),
     }
@@ -221,8 +239,8 @@ mod tests {
         charts.source("argo-cd", "9.2.0")
     }
 
-    fn words(source: &Source) -> Vec<&str> {
-        source.arguments.iter().map(|word| word.to_str().unwrap()).collect()
+    fn words(source: &Source) -> Vec<String> {
+        source.arguments().into_iter().map(|word| word.into_string().unwrap()).collect()
     }
 
     #[test]
@@ -254,7 +272,7 @@ mod tests {
         let source = |name: &str, version: &str| chosen(None).source(name, version).unwrap();
         assert_eq!(source("argo-cd", "9.2.0").content, Some(Digest::of(b"archive")));
         // What it does not have is not missing.
-        assert!(words(&source("argo-events", "2.4.19")).contains(&REPOSITORY));
+        assert!(words(&source("argo-events", "2.4.19")).contains(&REPOSITORY.to_owned()));
         assert_eq!(chosen(Some("oci://r.example.com/x")), Charts::Registry("oci://r.example.com/x".to_owned()));
     }
 
@@ -274,7 +292,8 @@ mod tests {
         write("templates/a.yaml", "a: 1\n");
         let first = source(&charts).unwrap();
         assert_eq!(first, source(&charts).unwrap());
-        assert!(Path::new(&first.arguments[0]).is_absolute());
+        assert!(Path::new(&first.reference).is_absolute());
+        assert_eq!((&first.repository, &first.version), (&None, &None));
         write("templates/a.yaml", "a: 2\n");
         assert_ne!(first.content, source(&charts).unwrap().content);
     }
@@ -309,9 +328,7 @@ mod tests {
         std::os::unix::fs::symlink("/", root.join("out")).unwrap();
         assert!(own("out").unwrap_err().message.contains("leads out of the repository"));
         let (found, version) = charts.own(&ChartPlace::Version("9.4.0".to_owned()), root).unwrap();
-        assert_eq!(
-            (words(&found), version.as_str()),
-            (vec!["oci://r.example.com/charts/argo-cd", "--version", "9.4.0"], "9.4.0")
-        );
+        assert_eq!(version, "9.4.0");
+        assert_eq!(words(&found), ["oci://r.example.com/charts/argo-cd", "--version", "9.4.0"]);
     }
 }

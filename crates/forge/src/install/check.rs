@@ -3,83 +3,23 @@
 
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
-use forge_core::install::{APPLICATION, Observed, Step, Wanted, Weight, differences, says};
+use forge_core::install::{
+    APPLICATION, BootstrapCheck, CheckedChart, Observed, Step, Wanted, Weight, differences, receipt_is_ours,
+    receipt_name, says,
+};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{ARGOCD_SECRET, Placed};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
-use serde::Serialize;
 use serde_json::Value;
 
-use super::{Found, Installing, found};
+use super::{Found, Installing, found, lock};
 use crate::bootstrap::root::{Found as Rooted, handing, look};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
 
-/// What is said of something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Verdict {
-    /// It is as it should be.
-    Ok,
-    /// It is not, and without it a run does not work.
-    Missing,
-    /// It works, and could be better.
-    Advice,
-}
-
-/// Something that was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
-    verdict: Verdict,
-    /// The chart of the part of Argo that it is about, or `forge` for Forge's own.
-    part: &'static str,
-    what: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fix: Option<String>,
-}
-
-/// Everything that was found.
-#[derive(Default, Serialize)]
-pub(crate) struct Checked {
-    /// How much is missing or different.
-    pub(crate) missing: usize,
-    findings: Vec<Finding>,
-}
-
 /// What is Forge's own.
 const OWN: &str = "forge";
-
-impl Checked {
-    /// For people.
-    pub(crate) fn text(&self) -> String {
-        let line = |finding: &Finding| {
-            let word = match finding.verdict {
-                Verdict::Ok => "ok",
-                Verdict::Missing => "missing",
-                Verdict::Advice => "advice",
-            };
-            let fix = finding.fix.as_ref().map(|fix| format!("    fix: {fix}\n")).unwrap_or_default();
-            format!("{word:<8} {}\n{fix}", finding.what)
-        };
-        self.findings.iter().map(line).collect()
-    }
-
-    fn good(&mut self, part: &'static str, what: &str) {
-        self.findings.push(Finding { verdict: Verdict::Ok, part, what: what.to_owned(), fix: None });
-    }
-
-    fn missing(&mut self, part: &'static str, what: &str, fix: &str) {
-        self.missing += 1;
-        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
-        self.findings.push(Finding { verdict: Verdict::Missing, part, what, fix });
-    }
-
-    fn advice(&mut self, part: &'static str, what: &str, fix: &str) {
-        let (what, fix) = (what.to_owned(), Some(fix.to_owned()));
-        self.findings.push(Finding { verdict: Verdict::Advice, part, what, fix });
-    }
-}
 
 /// What a cluster is compared with.
 pub(crate) struct Compared<'c> {
@@ -97,8 +37,9 @@ pub(crate) struct Compared<'c> {
 ///
 /// # Errors
 /// When something cannot be read.
-pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<Checked, Failure> {
-    let mut checked = Checked::default();
+pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<BootstrapCheck, Failure> {
+    let at_work = lock::at_work(cluster, &compared.purpose.workflows).await;
+    let mut checked = BootstrapCheck { at_work, ..BootstrapCheck::default() };
     let mut purpose = compared.purpose.clone();
     for part in compared.installing {
         let found = found(cluster, &part.wanted).await?;
@@ -120,10 +61,19 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
 }
 
 /// A part of Argo that Forge installs.
-fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
+fn installed(wanted: &Wanted, found: &Found, checked: &mut BootstrapCheck) {
     let (title, chart, version) = (wanted.component.title(), wanted.chart.name, &wanted.version);
     let again = "`forge bootstrap` does it";
-    match found.next(wanted) {
+    let mut step = found.next(wanted);
+    let mut foreign = format!("Helm release {chart}");
+    let is_managed = matches!(step, Step::Managed { .. });
+    if !is_managed && found.stored.as_ref().is_some_and(|stored| !receipt_is_ours(stored)) {
+        foreign = format!("ConfigMap {}", receipt_name(wanted.component));
+        let revision = found.revisions.iter().map(|revision| revision.number).max().unwrap_or_default();
+        step = Step::Refuse { revision };
+    }
+    checked.charts.push(CheckedChart::new(wanted, &step));
+    match step {
         Step::Nothing { revision } => match found.faults.first() {
             None => checked.good(chart, &format!("{title}: chart {chart} {version}, revision {revision}")),
             Some(why) => {
@@ -146,7 +96,7 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut Checked) {
         }
         Step::Refuse { .. } => {
             let fix = format!("set `argo: {{{}: existing}}` in forge.yaml, or remove it", wanted.component.field());
-            checked.missing(chart, &format!("{title}: Helm release {chart} is somebody else's"), &fix);
+            checked.missing(chart, &format!("{title}: {foreign} is somebody else's"), &fix);
         }
         Step::Managed { how } => {
             checked.good(chart, &format!("{title}: managed by its own Application `{APPLICATION}`: {how}"));
@@ -171,7 +121,7 @@ async fn observe(cluster: &Cluster, purpose: &Purpose) -> Result<Observed, Clust
 }
 
 /// Parts of Argo that are somebody else's.
-fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, checked: &mut Checked) {
+fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, checked: &mut BootstrapCheck) {
     let found = differences(purpose, observed, health);
     for component in Component::ALL {
         if purpose.intent(component) != Intent::Existing {
@@ -195,7 +145,7 @@ fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, check
 }
 
 /// What `forge bootstrap` makes itself.
-async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) -> Result<(), ClusterError> {
+async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut BootstrapCheck) -> Result<(), ClusterError> {
     let before = checked.missing;
     let again = "`forge bootstrap` does it";
     for placed in compared.objects {
@@ -229,7 +179,7 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Checked) 
 }
 
 /// What is there of the root file.
-fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
+fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
     let before = checked.missing;
     let again = "`forge bootstrap` does it";
     let mut tell = |object: &Value, step: root::Step| {
@@ -273,7 +223,7 @@ fn rooted(found: &Rooted<'_>, checked: &mut Checked) {
 mod tests {
     use super::super::Faults;
     use super::*;
-    use forge_core::install::{Managed, Receipt, Revision, Status};
+    use forge_core::install::{Managed, NextStep, Receipt, Revision, Status};
     use forge_core::preflight::Intents;
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -294,7 +244,7 @@ mod tests {
     fn line(revisions: Vec<Revision>, waiting: &[&str]) -> (String, usize) {
         let faults = Faults { broken: Vec::new(), waiting: waiting.iter().map(|why| (*why).to_owned()).collect() };
         let receipt = Some(Receipt::new(&wanted(), 2, Vec::new()));
-        let mut checked = Checked::default();
+        let mut checked = BootstrapCheck::default();
         installed(&wanted(), &Found { revisions, stored: None, receipt, faults, managed: None }, &mut checked);
         (checked.text().lines().next().unwrap().to_owned(), checked.missing)
     }
@@ -332,13 +282,29 @@ mod tests {
     }
 
     #[test]
+    fn a_receipt_of_somebody_else_is_refused_before_anything_is_done() {
+        let foreign = json!({"metadata": {"labels": {}}, "data": {}});
+        let found = |stored| {
+            let faults = Faults::default();
+            Found { revisions: Vec::new(), stored, receipt: None, faults, managed: None }
+        };
+        let mut checked = BootstrapCheck::default();
+        installed(&wanted(), &found(Some(foreign)), &mut checked);
+        installed(&wanted(), &found(None), &mut checked);
+        assert_eq!(checked.charts[0].step, NextStep::Refuse);
+        assert_eq!(checked.charts[1].step, NextStep::Install);
+        assert_eq!(checked.findings[0].what, "Argo CD: ConfigMap forge-install-argo-cd is somebody else's");
+    }
+
+    #[test]
     fn an_argo_cd_that_manages_itself_is_good_whatever_helm_knows_of_it() {
         let tell = |managed: Managed| {
             let foreign = Revision { ours: false, ..revision(Status::Failed) };
             let faults = Faults { broken: vec!["Deployment x is gone".to_owned()], waiting: Vec::new() };
-            let mut checked = Checked::default();
+            let mut checked = BootstrapCheck::default();
             let found = Found { revisions: vec![foreign], stored: None, receipt: None, faults, managed: Some(managed) };
             installed(&wanted(), &found, &mut checked);
+            assert_eq!(checked.charts[0].step, NextStep::Managed);
             (checked.text(), checked.missing)
         };
         let (text, missing) = tell(Managed { how: "Synced, Healthy".to_owned(), well: true });
@@ -359,7 +325,7 @@ mod tests {
             serde_json::json!({"kind": "ApplicationSet", "metadata": {"name": "environments", "namespace": "argocd"}});
         let placed = Placed { collection: String::new(), object };
         let tell = |step: root::Step, own: Handover| {
-            let mut checked = Checked::default();
+            let mut checked = BootstrapCheck::default();
             let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own, None)) };
             rooted(&found, &mut checked);
             (checked.text(), checked.missing)
@@ -387,7 +353,7 @@ mod tests {
             }]}}},
         });
         let observed = Observed { workloads: vec![controller], ..Observed::default() };
-        let mut checked = Checked::default();
+        let mut checked = BootstrapCheck::default();
         existing(&purpose, &health(), &observed, &mut checked);
         assert_eq!(checked.missing, 0);
         let text = checked.text();

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
+use forge_core::install::HISTORY;
 use forge_core::name::{clean, clip, cut};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -34,8 +35,6 @@ const SHOWN: usize = 700;
 const QUICK: Duration = Duration::from_secs(120);
 /// How long it may take to put things away when it is told to stop.
 const GRACE: Duration = Duration::from_secs(20);
-/// How many revisions of a release are kept.
-const HISTORY: &str = "10";
 /// Ends it when we are killed, where there is such a program; where there is none, as in a container, all processes end with
 /// the first one.
 const GUARD: &[&str] = if cfg!(target_os = "linux") { &["setpriv", "--pdeathsig", "KILL", "--"] } else { &[] };
@@ -235,8 +234,8 @@ impl Helm {
     ) -> Result<(), HelmError> {
         let mut arguments = words(&["upgrade", release.name]);
         arguments.extend(made.chart.iter().cloned());
-        let flags = ["--install", "--atomic", "--wait", "--reset-values", "--history-max", HISTORY];
-        arguments.extend(words(&flags));
+        arguments.extend(words(&["--install", "--atomic", "--wait", "--reset-values"]));
+        arguments.extend(words(&["--history-max", &HISTORY.to_string()]));
         arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
         arguments.extend(words(&["--labels", labels, "--values"]));
         arguments.push(made.values.as_os_str().to_owned());
@@ -253,7 +252,7 @@ impl Helm {
     ) -> Result<(), HelmError> {
         let mut arguments = words(&["rollback", release.name, &revision.to_string(), "--wait"]);
         arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
-        arguments.extend(words(&["--history-max", HISTORY]));
+        arguments.extend(words(&["--history-max", &HISTORY.to_string()]));
         self.run("rollback", arguments, patience(timeout), interrupts).await.map(drop)
     }
 

@@ -127,6 +127,21 @@ pub(super) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut
     }
 }
 
+/// Who is at work now, as far as that can be told without waiting: whoever has the Lease and renewed it lately. Who may not
+/// look is not told.
+pub(super) async fn at_work(cluster: &Cluster, namespace: &str) -> Option<String> {
+    let collection = path::named("coordination.k8s.io", "v1", namespace, "leases");
+    let lease = cluster.get(&path::object(&collection, NAME)).await.ok().flatten()?;
+    renewed_lately(&lease, Timestamp::now())
+}
+
+fn renewed_lately(lease: &Value, now: Timestamp) -> Option<String> {
+    let other = holder(lease).filter(|other| !has_ended(other))?;
+    let renewed: Timestamp = lease.pointer("/spec/renewTime").and_then(Value::as_str)?.parse().ok()?;
+    let age = now.as_second().saturating_sub(renewed.as_second());
+    (age < i64::try_from(LASTS.as_secs()).unwrap_or(i64::MAX)).then(|| clip(other))
+}
+
 fn in_progress(other: &str) -> Failure {
     Failure::new(Code::BootstrapInProgress, format!("another bootstrap is at work ({})", clip(other)))
         .hint("wait until it has ended, then run this again")
@@ -185,5 +200,22 @@ mod tests {
         for other in ["elsewhere/1", "", "/", "host/pid:[1]/1", "no number"] {
             assert!(!has_ended(other), "{other}");
         }
+    }
+
+    #[test]
+    fn who_renewed_lately_is_at_work_and_who_did_not_or_has_ended_is_not() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let lease = |holder: &str, second: i64| {
+            let renewed = format!("{:.6}", Timestamp::from_second(second).unwrap());
+            json!({"spec": {"holderIdentity": holder, "renewTime": renewed}})
+        };
+        assert_eq!(renewed_lately(&lease("elsewhere/1", 990), now).as_deref(), Some("elsewhere/1"));
+        for other in [lease("elsewhere/1", 960), lease("", 990), json!({"spec": {"holderIdentity": "elsewhere/1"}})] {
+            assert_eq!(renewed_lately(&other, now), None, "{other}");
+        }
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = identity(child.id());
+        child.wait().unwrap();
+        assert_eq!(renewed_lately(&lease(&ended, 990), now), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::stage::PATIENCE;
 /// The sandbox without Argo.
 const NAME: &str = "bare";
 /// Namespaces that Argo is installed in, and those that what it deploys is in.
-const PLACES: [&str; 5] = ["argocd", "argo", "argo-events", "crossplane-system", "forge-system"];
+pub(crate) const PLACES: [&str; 5] = ["argocd", "argo", "argo-events", "crossplane-system", "forge-system"];
 /// Helm releases, in the order of installation.
 const RELEASES: [&str; 3] = ["argo-cd", "argo-workflows", "argo-events"];
 /// How long Kubernetes may take to remove a namespace with all that is in it.
@@ -28,7 +28,7 @@ const NOWHERE: &str = "v0.0.0-nowhere";
 
 /// A bare cluster, and a platform of two applications whose repository says that Forge installs everything.
 pub(crate) struct Bare {
-    environment: Environment,
+    pub(crate) environment: Environment,
 }
 
 impl Bare {
@@ -80,7 +80,7 @@ impl Bare {
     }
 
     /// Runs `forge bootstrap`, dying before a write where one is named, by its name or its number.
-    fn bootstrap(&self, arguments: &[&str], dies: Option<&str>) -> Ended {
+    pub(crate) fn bootstrap(&self, arguments: &[&str], dies: Option<&str>) -> Ended {
         let mut command = self.command(arguments);
         if let Some(point) = dies {
             command.env("FORGE_FAILPOINT", point);
@@ -132,7 +132,7 @@ impl Bare {
     }
 
     /// Values that lie over Forge's own; none for nothing.
-    fn values(&self, chart: &str, text: Option<&str>) {
+    pub(crate) fn values(&self, chart: &str, text: Option<&str>) {
         let path = self.environment.repository.folder().join("argo/values").join(format!("{chart}.yaml"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         match text {
@@ -231,6 +231,7 @@ impl Bare {
         }
         let policies = "validatingadmissionpolicies,validatingadmissionpolicybindings";
         self.sandbox().kubectl(&["delete", policies, "-l", "app.kubernetes.io/managed-by=forge", "--ignore-not-found"]);
+        // One that is on its way out is not taken over by the next installation.
         eventually("the definitions are gone", GONE, || {
             let left = self.sandbox().kubectl(&["get", "crd", "-o", "name"]);
             if left.contains(".argoproj.io") { Err(left) } else { Ok(()) }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 mod again;
+mod ansible;
 mod credentials;
 mod deploy;
 mod events;
