@@ -260,9 +260,9 @@ mod tests {
             ),
             (vec![], vec![], "missing  Argo CD is not installed; chart argo-cd 9.2.0 would be"),
             (
-                vec![Revision { digest: None, ..revision(Status::Deployed) }],
+                vec![Revision { number: 3, digest: None, ..revision(Status::Deployed) }],
                 vec![],
-                "missing  Argo CD: revision 2 is not what it should be: other values, or another content of the chart",
+                "missing  Argo CD: revision 3 is not what it should be: other values, or another content of the chart",
             ),
             (
                 vec![revision(Status::PendingInstall)],
