@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forge_core::render::{EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT};
 use forge_core::rights::Request;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -87,8 +88,12 @@ impl Asked {
 
 /// Everything that the executor's accounts asked for since a moment, each once: the log has their reads too.
 pub fn asked(sandbox: &Sandbox, since: Timestamp) -> BTreeSet<Asked> {
+    let accounts = [EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT].map(|name| format!("system:serviceaccount:argo:{name}"));
     let mut found = BTreeSet::new();
-    each(sandbox, since, |line| found.extend(Asked::parse(line, since).into_iter().flatten()));
+    each(sandbox, since, |line| {
+        let asked = Asked::parse(line, since).into_iter().flatten();
+        found.extend(asked.filter(|asked| accounts.contains(&asked.user)));
+    });
     found
 }
 

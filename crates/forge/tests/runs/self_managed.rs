@@ -87,7 +87,8 @@ impl Platform {
             for item in self.items(kind).iter().filter(|item| !of_job(item)) {
                 let metadata = &item["metadata"];
                 let name = format!("{kind}/{}", metadata["name"].as_str().unwrap());
-                found.insert(name, json!([metadata["uid"], metadata["generation"], item["spec"]["template"]]));
+                // The generation of a Deployment counts annotations too, and adoption adds one.
+                found.insert(name, json!([metadata["uid"], item["spec"]["template"]]));
             }
         }
         found
