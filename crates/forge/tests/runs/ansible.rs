@@ -59,7 +59,7 @@ fn role(bare: &Bare, more: &Value) -> Ended {
     // What it remembers goes with the test.
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(ansible_playbook());
-    command.arg(playbook).arg("--extra-vars").arg(variables.to_string());
+    command.arg(playbook).arg("--diff").arg("--extra-vars").arg(variables.to_string());
     command.env("ANSIBLE_HOME", home.path()).env("ANSIBLE_REMOTE_TMP", home.path()).env("TMPDIR", home.path());
     command.env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCALHOST_WARNING", "0");
     for variable in ["FORGE_ENVIRONMENT", "FORGE_FAILPOINT", "FORGE_FAILPOINTS", "FORGE_WITH", "ANSIBLE_CONFIG"] {
@@ -74,6 +74,11 @@ fn changed(ended: &Ended) -> u32 {
     let recap = ended.stdout.lines().rev().find(|line| line.starts_with("localhost")).unwrap_or_default();
     let number = recap.split_whitespace().find_map(|word| word.strip_prefix("changed="));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no figures: {}", ended.stdout))
+}
+
+/// Fails with all that it said where a task changed something.
+fn unchanged(ended: &Ended) {
+    assert_eq!(changed(ended), 0, "{}", ended.stdout);
 }
 
 /// Everything in the namespaces of Argo, and of the whole cluster what Forge or Helm made, without what differs from one
@@ -200,7 +205,7 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     }
 
     // What forge reached is what the role wants.
-    assert_eq!(changed(&role(&bare, &json!({}))), 0);
+    unchanged(&role(&bare, &json!({})));
     same(&bare, &by_forge);
 
     // From nothing.
@@ -210,7 +215,7 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     same(&bare, &by_forge);
 
     // Again, and by forge: nothing is left to be done.
-    assert_eq!(changed(&role(&bare, &json!({}))), 0);
+    unchanged(&role(&bare, &json!({})));
     let (since, who) = (mark(), user(bare.sandbox()));
     let check = bare.bootstrap(&["--check"], None);
     assert_eq!(check.code, 0, "{}\n{}", check.stdout, check.stderr);
@@ -237,7 +242,7 @@ fn what_does_not_come_up_the_role_takes_back_and_says_why() {
     );
     bare.values("argo-events", None);
     same(&bare, &by_forge);
-    assert_eq!(changed(&role(&bare, &json!({}))), 0);
+    unchanged(&role(&bare, &json!({})));
 
     // What somebody deleted is brought back, though version and values are those that are there.
     bare.sandbox().kubectl(&["delete", "deployment", "-n", "argo-events", "--all"]);
