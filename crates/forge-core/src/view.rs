@@ -41,12 +41,17 @@ pub fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::from_seconds(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// A text from a cluster as it may be shown: on one line, without control characters, and not endless.
+/// A text from a cluster as it may be shown: on one line, without control characters, and not endless. What is cut is the
+/// middle: programs that pass an error on put their own words in front, so the cause is at the end.
 pub fn shown(text: &str) -> String {
-    const LONGEST: usize = 400;
-    let mut clean: String = crate::name::clean(text).chars().take(LONGEST).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        clean.push('…');
+    const HEAD: usize = 150;
+    const TAIL: usize = 250;
+    let clean = crate::name::clean(text);
+    let length = clean.chars().count();
+    if length <= HEAD + TAIL {
+        return clean.into_owned();
     }
-    clean
+    let head: String = clean.chars().take(HEAD).collect();
+    let tail: String = clean.chars().skip(length - TAIL).collect();
+    format!("{head}…{tail}")
 }
