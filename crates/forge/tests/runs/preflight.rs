@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::readers::kubeconfig;
 
 const EXISTING: &str = "{cd: existing, workflows: existing, events: none}";
-/// No such image is in any registry.
+/// No such image is in the registry of the sandbox.
 const NOWHERE: &str =
-    "registry.example.com/forge/nowhere@sha256:0000000000000000000000000000000000000000000000000000000000000000";
+    "registry.sandbox.internal/forge/nowhere@sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A folder with a repository of one application.
 fn folder(argo: &str) -> tempfile::TempDir {
