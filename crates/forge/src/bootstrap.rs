@@ -130,6 +130,7 @@ async fn made(wanted: &Wanted<'_>) -> Result<(String, SecretString), Failure> {
 /// A new token that Argo CD accepts: it reads its accounts from a cache, so the newest token is unknown for a moment, and one
 /// that was made at the same moment as another may be lost.
 async fn minted(argocd: &ArgoCd, password: &SecretString) -> Result<SecretString, Failure> {
+    let mut last = Ok(None);
     for _ in 0..MINTS {
         let token = argocd.mint(password).await.map_err(|error| {
             let mut failure = argocd::failure(&error);
@@ -140,17 +141,19 @@ async fn minted(argocd: &ArgoCd, password: &SecretString) -> Result<SecretString
         })?;
         let until = Instant::now() + SETTLING;
         while Instant::now() < until {
-            if argocd.with(token.clone()).who().await.is_ok_and(|who| who.is_some()) {
+            last = argocd.with(token.clone()).who().await;
+            if matches!(last, Ok(Some(_))) {
                 return Ok(token);
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
-    Err(Failure::new(
-        Code::ArgoUnreachable,
-        format!("Argo CD made {MINTS} tokens for the account `forge` and accepts none"),
-    )
-    .hint("look at the log of argocd-server; is the clock of its node right?"))
+    let refused = format!("Argo CD made {MINTS} tokens for the account `forge` and accepts none");
+    Err(match last {
+        Err(error) => argocd::failure(&error),
+        Ok(_) => Failure::new(Code::Forbidden, refused)
+            .hint("look at the log of argocd-server; is the clock of its node right?"),
+    })
 }
 
 /// What the Secret holds.
