@@ -28,7 +28,7 @@ pub struct Places {
     pub argocd: String,
     /// The image of `forge`, by digest.
     pub image: String,
-    /// The least tick of the agent in milliseconds: how long a finished node may wait before the controller hears of it.
+    /// The tick of the agent in milliseconds: how long a finished node may wait before the controller hears of it.
     pub agent_tick: u32,
 }
 
@@ -234,12 +234,10 @@ fn pod_patch(run: &RunPlan, places: &Places) -> Value {
         {"name": "forge-clones", "emptyDir": {}},
     ]);
     let containers = match run.runner {
-        // A held request occupies a worker, so there is one for each node that can be open at once, and some more. The
-        // controller looks at every node at every report: with their number reports grow rarer, so that its work does not
-        // grow with their square.
+        // A held request occupies a worker, so there is one for each node that can be open at once, and some more.
         Runner::Plugin => json!([
             {"name": "main", "env": [
-                {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", agent_tick(run, places))},
+                {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", places.agent_tick)},
                 {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + 16).to_string()},
             ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
             {"name": PLUGIN, "volumeMounts": mounts},
@@ -247,11 +245,6 @@ fn pod_patch(run: &RunPlan, places: &Places) -> Value {
         Runner::Pod => json!([{"name": "main", "volumeMounts": mounts}]),
     };
     json!({"containers": containers, "volumes": volumes, "terminationGracePeriodSeconds": 5})
-}
-
-/// The agent's tick in milliseconds: one for every node, and at least what bootstrap was told.
-fn agent_tick(run: &RunPlan, places: &Places) -> u32 {
-    u32::try_from(run.tasks.len()).unwrap_or(u32::MAX).clamp(places.agent_tick, *AGENT_TICKS.end())
 }
 
 fn labels(run: &RunPlan) -> Value {

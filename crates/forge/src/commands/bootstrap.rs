@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "FORGE_IMAGE", required_unless_present_any = ["check", "credentials"])]
     image: Option<String>,
     /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
-    /// the API server; graphs of more nodes have a millisecond for each
+    /// the API server
     #[arg(long, value_name = "MILLISECONDS", default_value_t = render::AGENT_TICK, value_parser = ticks())]
     agent_tick: u32,
     /// The address of Argo CD inside the cluster; found by its labels if absent

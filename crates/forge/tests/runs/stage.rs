@@ -109,10 +109,10 @@ impl Stage {
 
     /// How often a node was synced, by Argo CD's own count.
     pub(crate) fn syncs(&self, node: &str) -> usize {
-        operations(&self.environment.application(node))
+        self.environment.application(node)["status"]["history"].as_array().map_or(0, Vec::len)
     }
 
-    /// How often each node was synced: one question for all.
+    /// How often each node was synced: one question for all. What was killed in the middle counts once.
     pub(crate) fn all_syncs(&self) -> BTreeMap<String, usize> {
         let label = format!("{}={}", twin::LABEL, self.environment.name);
         let list = self.environment.json(&["get", "applications", "-n", "argocd", "-l", &label]);
@@ -156,9 +156,13 @@ pub(crate) fn names(list: &[&str]) -> BTreeSet<String> {
 }
 
 /// How many operations an Application went through. One that the application-controller died in, after its entry in the
-/// history and before its end, is taken up again and enters twice, with the same start.
+/// history and before its end, is taken up again and enters twice, with the same start, revision and author.
 fn operations(application: &Value) -> usize {
     let history = application["status"]["history"].as_array();
-    let starts = history.into_iter().flatten().map(|entry| entry["deployStartedAt"].to_string());
-    starts.collect::<BTreeSet<String>>().len()
+    let of = |entry: &Value| match &entry["deployStartedAt"] {
+        // What does not say when it started is one of its own.
+        Value::Null => entry["id"].to_string(),
+        started => format!("{started} {} {}", entry["revision"], entry["initiatedBy"]),
+    };
+    history.into_iter().flatten().map(of).collect::<BTreeSet<String>>().len()
 }
