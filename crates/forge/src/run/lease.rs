@@ -71,13 +71,33 @@ pub(crate) enum Conducted {
 /// # Errors
 /// When it cannot be read.
 pub(crate) async fn free(place: &Place, environment: &EnvironmentName) -> Result<(), ClusterError> {
-    loop {
-        let lease = place.cluster.get(&object(place, environment)).await?;
-        if lease.as_ref().and_then(holder).is_none_or(|holder| !holder.alive) {
-            return Ok(());
-        }
+    while living(place, environment).await?.is_some() {
         tokio::time::sleep(RENEWED).await;
     }
+    Ok(())
+}
+
+/// Refuses a run while another one lives: at once, because looking at every node takes its time. Whoever passes still has
+/// to take the Lease, and who may not read it is told then.
+///
+/// # Errors
+/// When another run has it.
+pub(crate) async fn refuse_a_second(place: &Place, environment: &EnvironmentName) -> Result<(), Failure> {
+    match living(place, environment).await {
+        Ok(Some(holder)) => Err(in_progress(&holder, environment)),
+        Err(ClusterError::Refused { code: 403, .. }) | Ok(None) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn living(place: &Place, environment: &EnvironmentName) -> Result<Option<Holder>, ClusterError> {
+    let lease = place.cluster.get(&object(place, environment)).await?;
+    Ok(lease.as_ref().and_then(holder).filter(|holder| holder.alive))
+}
+
+fn in_progress(holder: &Holder, environment: &EnvironmentName) -> Failure {
+    Failure::new(Code::RunInProgress, format!("run `{}` of `{environment}` is in progress", holder.run))
+        .hint(format!("look at it with `forge status --environment {environment}`, or add --wait to queue"))
 }
 
 /// Looks at the Lease of an environment until it is known whether its holder lives: true where nobody has it any more,
@@ -118,11 +138,7 @@ pub(crate) async fn acquire(
         if let Some(holder) = current.as_ref().and_then(holder)
             && (holder.alive || renews(place, environment, current.as_ref()).await?)
         {
-            return Err(Failure::new(
-                Code::RunInProgress,
-                format!("run `{}` of `{environment}` is in progress", holder.run),
-            )
-            .hint(format!("look at it with `forge status --environment {environment}`, or add --wait to queue")));
+            return Err(in_progress(&holder, environment));
         }
         let number = current.as_ref().and_then(|lease| lease.pointer("/spec/leaseTransitions")).and_then(Value::as_i64);
         let number = match number {

@@ -74,10 +74,10 @@ fn a_pod_per_node_comes_to_the_same() {
 #[test]
 fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly() {
     let stage = Stage::new("cancel", true, |options| {
-        vec![
-            TwinNode::new("base", &[], vec![deployment("base", &options.image, 600, &[])]),
-            TwinNode::new("top", &["base"], vec![config_map("top", "1")]),
-        ]
+        let mut base = TwinNode::new("base", &[], vec![deployment("base", &options.image, 600, &[])]);
+        // The run is there until it is told to stop, on a machine with other work too.
+        base.settings = "timeouts: {health: 10m}".to_owned();
+        vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1")])]
     });
     let mut child = std::process::Command::new(&stage.environment.platform.binary)
         .args(["platform", "deploy"])

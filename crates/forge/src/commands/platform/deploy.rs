@@ -1,5 +1,6 @@
 //! `forge platform deploy`
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
@@ -157,22 +158,15 @@ async fn deploy(
         cluster.context
     ));
     let run = loop {
-        let looked = prepare::look(&place, &argocd, made, runner).await?;
-        let passed = looked.passed().len();
-        if let Some(exit) = without_a_run(arguments, made, &looked, output)? {
-            return Ok(exit);
-        }
-        match prepare::start(&place, looked, arguments.local).await {
+        match started(arguments, &place, &argocd, (made, runner), output).await {
             // Whoever waited looks again: the other run has changed what is there.
             Err(failure) if failure.code == Code::RunInProgress && arguments.wait => {
                 output.say(&format!("waiting: {}", failure.message));
                 lease::free(&place, &made.plan.environment).await?;
             }
-            other => {
-                let run = other?;
-                output.say(&format!("run {}: {passed} of {} nodes are proven already", run.run, run.len()));
-                break run;
-            }
+            Err(failure) => return Err(failure),
+            Ok(ControlFlow::Break(exit)) => return Ok(exit),
+            Ok(ControlFlow::Continue(run)) => break run,
         }
     };
     if arguments.detach {
@@ -187,6 +181,27 @@ async fn deploy(
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
     finish(arguments.output, &run, &record, output)
+}
+
+/// Looks, and starts a run; the end, where there is none to start.
+async fn started(
+    arguments: &Arguments,
+    place: &Place,
+    argocd: &ArgoCd,
+    (made, runner): (&Made<'_>, Runner),
+    output: &mut Output<'_>,
+) -> Result<ControlFlow<Exit, RunPlan>, Failure> {
+    if !arguments.dry_run {
+        lease::refuse_a_second(place, &made.plan.environment).await?;
+    }
+    let looked = prepare::look(place, argocd, made, runner).await?;
+    let passed = looked.passed().len();
+    if let Some(exit) = without_a_run(arguments, made, &looked, output)? {
+        return Ok(ControlFlow::Break(exit));
+    }
+    let run = prepare::start(place, looked, arguments.local).await?;
+    output.say(&format!("run {}: {passed} of {} nodes are proven already", run.run, run.len()));
+    Ok(ControlFlow::Continue(run))
 }
 
 /// The end, where nothing has to be done or nothing may be.
