@@ -61,12 +61,25 @@ pub(crate) struct Wanted<'w> {
 pub(crate) struct Events<'w> {
     pub(crate) repository: &'w Repository,
     /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
-    pub(crate) environments: Vec<&'w Environment>,
+    pub(crate) environments: Vec<Selected<'w>>,
+}
+
+/// An environment that is prepared.
+pub(crate) struct Selected<'w> {
+    pub(crate) environment: &'w Environment,
+    /// Its domain, where its env.yaml has one.
+    pub(crate) domain: Option<String>,
+}
+
+impl Selected<'_> {
+    fn trigger(&self) -> Option<Trigger<'_>> {
+        Trigger::of(self.environment, self.domain.as_deref())
+    }
 }
 
 impl Events<'_> {
     fn triggers(&self) -> Vec<Trigger<'_>> {
-        self.environments.iter().filter_map(|environment| Trigger::of(environment)).collect()
+        self.environments.iter().filter_map(Selected::trigger).collect()
     }
 
     /// Whether a Git host tells of pushes.
@@ -89,8 +102,8 @@ impl Events<'_> {
             }),
         };
         let mut objects = Vec::new();
-        for environment in &self.environments {
-            let (trigger, name) = (Trigger::of(environment), &environment.name.value);
+        for selected in &self.environments {
+            let (trigger, name) = (selected.trigger(), &selected.environment.name.value);
             if trigger.is_none() {
                 objects.push(of("sensors", "Sensor", render::sensor_name(name)));
             }

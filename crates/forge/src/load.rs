@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use forge_core::code::Code;
+use forge_core::failure::Failure;
 use forge_core::format::Installation;
 use forge_core::repository::{INSTALLATION_FILE, is_health_check, is_manifest};
 use forge_core::validate::{Content, Context, Inspected, Report, assemble, inspect};
-use forge_core::yaml::Limits;
+use forge_core::yaml::{self, Dialect, Limits};
+use serde_json::Value;
 
-use forge_core::failure::Failure;
+use crate::write_files::read_own;
 
 /// More files than any repository has; beyond it lies a wrong folder.
 const MOST_FILES: usize = 1_000_000;
@@ -253,4 +255,14 @@ fn leads_astray(root: &Path, link: &Path) -> Option<&'static str> {
         return Some("leads out of the repository");
     }
     (!target.is_file()).then_some("does not lead to a regular file")
+}
+
+/// The domain that the environment's own `env.yaml` has, where it has one.
+pub(crate) fn domain(tree: &Path, folder: &str) -> Option<String> {
+    let path = format!("{folder}/env.yaml");
+    fs::symlink_metadata(tree.join(&path)).ok().filter(fs::Metadata::is_file)?;
+    let text = read_own(tree, &path).ok()?;
+    let stream = yaml::read(&text, Dialect::Strict, Limits::FILE);
+    let document = stream.documents.first()?.to_json();
+    document.pointer("/data/domain").and_then(Value::as_str).map(str::to_owned)
 }

@@ -145,7 +145,7 @@ fn what_bootstrap_prints_for_programs_is_what_it_prints_for_people() {
     };
     let (people, programs) = (documents(&print("text")), print("json"));
     let programs: Value = serde_json::from_str(&programs).unwrap();
-    assert_eq!(documents(&print("yaml")), [programs.clone()]);
+    assert_eq!(documents(&print("yaml")), std::slice::from_ref(&programs));
     let list = |value: &Value| value.as_array().unwrap().clone();
     let charts = list(&programs["charts"]);
     assert_eq!((charts.len(), charts[0]["chart"].as_str()), (1, Some("argo-events")));

@@ -46,6 +46,8 @@ const NAMES: &str = "([0-9a-f]{12}-[0-9a-f]{6}|at-[0-9]{8}t[0-9]{4})";
 pub struct Trigger<'t> {
     /// The environment.
     pub environment: &'t EnvironmentName,
+    /// Its domain, where its env.yaml has one.
+    pub domain: Option<&'t str>,
     /// Every push to the branch does.
     pub push: bool,
     /// A clock does.
@@ -53,11 +55,11 @@ pub struct Trigger<'t> {
 }
 
 impl<'t> Trigger<'t> {
-    /// What `forge.yaml` says of an environment; none where only people start runs.
-    pub fn of(environment: &'t Environment) -> Option<Self> {
+    /// What `forge.yaml` says of an environment of this domain; none where only people start runs.
+    pub fn of(environment: &'t Environment, domain: Option<&'t str>) -> Option<Self> {
         let push = environment.sync.value == Sync::Ordered;
         let schedule = environment.schedule.as_ref().map(|schedule| &schedule.value);
-        (push || schedule.is_some()).then_some(Self { environment: &environment.name.value, push, schedule })
+        (push || schedule.is_some()).then_some(Self { environment: &environment.name.value, domain, push, schedule })
     }
 }
 
@@ -113,7 +115,7 @@ pub fn events(places: &Places, repository: &Repository, triggers: &[Trigger<'_>]
         objects.push(placed(argo("eventsources"), webhook(places)));
     }
     for trigger in triggers {
-        objects.push(placed(core("configmaps"), configuration(places, repository, trigger.environment)));
+        objects.push(placed(core("configmaps"), configuration(places, repository, trigger)));
         if let Some(schedule) = trigger.schedule {
             objects.push(placed(argo("eventsources"), clock(places, trigger.environment, schedule)));
         }
@@ -174,11 +176,14 @@ fn clock(places: &Places, environment: &EnvironmentName, schedule: &Schedule) ->
     })
 }
 
-/// What the executor is told of the environment (SPEC.md section 5).
-fn configuration(places: &Places, repository: &Repository, environment: &EnvironmentName) -> Value {
+/// What the executor is told of the environment (SPEC.md section 5). It wants a domain, and compares it with that of env.yaml:
+/// where none is there, one that is nobody's (RFC 2606) does.
+fn configuration(places: &Places, repository: &Repository, trigger: &Trigger<'_>) -> Value {
+    let environment = trigger.environment;
+    let domain = trigger.domain.map_or_else(|| format!("{environment}.invalid"), str::to_owned);
     let text = yaml::write(&json!({
         "name": environment,
-        "domain": "",
+        "domain": domain,
         "gitRepository": repository.url.value,
         "gitRevision": repository.branch.value,
         "argocdNamespace": places.argocd,
@@ -466,7 +471,7 @@ mod tests {
     fn objects(push: bool, schedule: Option<&str>) -> Vec<Value> {
         let environment: EnvironmentName = "dev".parse().unwrap();
         let schedule: Option<Schedule> = schedule.map(|text| text.parse().unwrap());
-        let trigger = Trigger { environment: &environment, push, schedule: schedule.as_ref() };
+        let trigger = Trigger { environment: &environment, domain: None, push, schedule: schedule.as_ref() };
         let placed = events(&Places::default(), &repository(), &[trigger]);
         placed.into_iter().map(|placed| placed.object).collect()
     }

@@ -25,7 +25,7 @@ use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::root::Rooting;
-use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -118,6 +118,7 @@ fn ticks() -> clap::builder::RangedI64ValueParser<u32> {
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
+    let folder = load::root(global.repo.as_deref())?;
     let asked = arguments.with.contains(&Addition::SelfManagedArgocd);
     // The root file brings all environments, so all of them get their windows first.
     let rooted = repository.applies_root();
@@ -136,7 +137,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
         if chosen {
-            selected.push(&files.environment);
+            let domain = load::domain(&folder, &files.environment.path);
+            selected.push(Selected { environment: &files.environment, domain });
             environments.push(name.clone());
         }
     }
@@ -161,7 +163,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         )
         .hint("leave it out, or add one of them"));
     }
-    let folder = load::root(global.repo.as_deref())?;
     if arguments.print {
         let own = asked.then(|| vendored(&folder));
         let printed = Printed { usable: &usable, purpose: &purpose, places: &places, events: events.as_ref(), own };

@@ -164,7 +164,7 @@ fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired,
     let usable = Usable::of(report)?;
     let repository = &usable.repository;
     let files = selection::environment(repository, inputs.environment.as_str())?;
-    let domain = domain(&tree, &files.environment.path);
+    let domain = load::domain(&tree, &files.environment.path);
     let findings = inputs.contradictions(&repository.installation, &files.environment, domain.as_deref());
     if !findings.is_empty() {
         let message = "the inputs and the repository contradict each other; nothing was written";
@@ -190,14 +190,4 @@ fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired,
 /// The Applications of a plan that are not Forge's own first nodes.
 fn explicit(plan: &Plan) -> BTreeSet<String> {
     plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect()
-}
-
-/// The domain that the environment's own `env.yaml` has, where it has one.
-fn domain(tree: &Path, folder: &str) -> Option<String> {
-    let path = format!("{folder}/env.yaml");
-    fs::symlink_metadata(tree.join(&path)).ok().filter(fs::Metadata::is_file)?;
-    let text = read_own(tree, &path).ok()?;
-    let stream = yaml::read(&text, Dialect::Strict, Limits::FILE);
-    let document = stream.documents.first()?.to_json();
-    document.pointer("/data/domain").and_then(Value::as_str).map(str::to_owned)
 }

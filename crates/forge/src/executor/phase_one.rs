@@ -20,7 +20,7 @@ use super::Stopped;
 use super::desired::Desired;
 use crate::account::{self, Stored};
 use crate::bootstrap::root::{self, Rooting};
-use crate::bootstrap::{Events, Wanted, bootstrap};
+use crate::bootstrap::{Events, Selected, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
@@ -211,7 +211,8 @@ pub(super) async fn prepared(
     let repository = desired.repository();
     let installation = &repository.installation;
     let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
-    let selected = files.map(|files| &files.environment).into_iter().collect();
+    let domain = Some(inputs.domain.value.to_string());
+    let selected = files.map(|files| Selected { environment: &files.environment, domain }).into_iter().collect();
     let events = Events { repository: &installation.repository, environments: selected };
     let events = (installation.argo.events != ArgoEvents::None).then_some(events);
     let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };

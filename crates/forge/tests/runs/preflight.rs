@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::readers::kubeconfig;
 
 const EXISTING: &str = "{cd: existing, workflows: existing, events: none}";
-/// No such image is in the registry of the sandbox.
+/// No such image is anywhere.
 const NOWHERE: &str =
     "registry.sandbox.internal/forge/nowhere@sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -115,12 +115,18 @@ fn an_account_without_rights_is_told_which_it_lacks_and_nothing_is_tried() {
 
 #[test]
 fn an_image_that_cannot_be_pulled_is_told_in_the_registrys_words_and_nothing_is_left() {
-    let (ended, report) = check(EXISTING, &["--image", NOWHERE]);
+    let sandbox = &Platform::shared().sandbox;
+    // A host of its own whose last resort is the sandbox's registry too: of others the runtime tells that last resort's words.
+    let host = format!("without-{}.example.com", std::process::id());
+    let default = std::fs::read_to_string(registries(sandbox).join("_default/hosts.toml")).unwrap();
+    let address = default.split('"').nth(1).unwrap();
+    let _planted = Planted::new(sandbox, &host, address);
+    let (ended, report) = check(EXISTING, &["--image", &format!("{host}/forge@{}", no_digest())]);
     assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
     let image = finding(&report, "image", "blocking");
     assert!(image["evidence"].to_string().contains("not found"), "{image:#}");
     assert!(image["fix"].as_str().unwrap().contains("push the image"), "{image:#}");
-    is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
+    is_gone(sandbox, &namespace(&ended.stderr));
 }
 
 /// A digest that no image has.
@@ -128,8 +134,26 @@ fn no_digest() -> String {
     format!("sha256:{}", "0".repeat(64))
 }
 
-/// A folder that goes when the test ends.
+/// Where the runtime of the sandbox's node looks, at every pull, for who serves a registry.
+fn registries(sandbox: &Sandbox) -> PathBuf {
+    // Folder of the sandbox, its `pki`, the file.
+    let folder = sandbox.kubeconfig.ancestors().nth(2).unwrap().join("etc/certs.d");
+    assert!(folder.is_dir(), "{}", folder.display());
+    folder
+}
+
+/// Who serves a registry, until the test ends.
 struct Planted(PathBuf);
+
+impl Planted {
+    fn new(sandbox: &Sandbox, registry: &str, address: &str) -> Self {
+        let planted = Self(registries(sandbox).join(registry));
+        std::fs::create_dir(&planted.0).unwrap();
+        let hosts = format!("server = \"{address}\"\n[host.\"{address}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+        std::fs::write(planted.0.join("hosts.toml"), hosts).unwrap();
+        planted
+    }
+}
 
 impl Drop for Planted {
     fn drop(&mut self) {
@@ -141,14 +165,7 @@ impl Drop for Planted {
 fn a_registry_that_nodes_do_not_reach_is_told_as_that_and_nothing_is_left() {
     let sandbox = &Platform::shared().sandbox;
     let registry = format!("unreachable-{}.example.com", std::process::id());
-    // Folder of the sandbox, its `pki`, the file. The runtime of its node looks here at every pull.
-    let folder = sandbox.kubeconfig.ancestors().nth(2).unwrap().join("etc/certs.d");
-    assert!(folder.is_dir(), "{}", folder.display());
-    let planted = Planted(folder.join(&registry));
-    std::fs::create_dir(&planted.0).unwrap();
-    let nobody = "http://127.0.0.1:1";
-    let hosts = format!("server = \"{nobody}\"\n[host.\"{nobody}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
-    std::fs::write(planted.0.join("hosts.toml"), hosts).unwrap();
+    let _planted = Planted::new(sandbox, &registry, "http://127.0.0.1:1");
     let (ended, report) = check(EXISTING, &["--image", &format!("{registry}/forge@{}", no_digest())]);
     assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
     let image = finding(&report, "image", "blocking");
