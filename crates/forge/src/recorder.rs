@@ -1,7 +1,7 @@
 //! Writes what becomes of nodes into the ConfigMaps of the run, one data key per node, coalesced.
 //!
-//! A receipt is written before anybody is told of it: [`Recorder::commit`] returns when it is stored. Several nodes that
-//! end together cost one write. Waits are stored when there is time.
+//! A receipt is written before anybody is told of it: [`Recorder::commit`] returns when it is stored, and until then the node
+//! is open for those that wait for it. Several nodes that end together cost one write. Waits are stored when there is time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -49,11 +49,26 @@ struct State {
     versions: BTreeMap<NodeId, u64>,
     /// The newest change of each node that is stored.
     stored: BTreeMap<NodeId, u64>,
-    /// How many have failed.
+    /// Nodes whose end is not stored yet.
+    unstored: BTreeSet<NodeId>,
+    /// How many have failed, as far as others may know.
     failed: usize,
     /// What is never proven any more, until another node ends.
     stopped: Option<Arc<BTreeSet<NodeId>>>,
     failing_since: Option<Instant>,
+}
+
+impl State {
+    /// The last answer about a node, as far as others may know: how it ended they know when that is stored.
+    fn told(&self, node: &NodeId) -> Option<&Decision> {
+        self.entries.get(node).filter(|_| !self.unstored.contains(node)).map(|entry| &entry.decision)
+    }
+
+    /// From now on others know how a node ended.
+    fn ends(&mut self, node: &NodeId) {
+        self.stopped = None;
+        self.failed += usize::from(matches!(self.told(node), Some(Decision::Failed(_))));
+    }
 }
 
 impl Recorder {
@@ -87,8 +102,9 @@ impl Recorder {
         let places = plan.nodes().enumerate().map(|(place, node)| (node.id.clone(), place)).collect();
         let waits = plan.waits().into_iter().map(|(node, before)| (node.id.clone(), before)).collect();
         let state = State {
-            failed: entries.values().filter(|entry| has_failed(entry)).count(),
+            failed: entries.values().filter(|entry| matches!(entry.decision, Decision::Failed(_))).count(),
             stopped: None,
+            unstored: BTreeSet::new(),
             entries,
             dirty: BTreeSet::new(),
             urgent: false,
@@ -144,8 +160,8 @@ impl Recorder {
         data.and_then(|data| data.get(CANCEL_KEY)).is_none() && header.is_some_and(|header| header.ended.is_none())
     }
 
-    /// Tells when a node is proven, fails, or is open again. What else is put says nothing to others, who would
-    /// otherwise wake each other without end.
+    /// Tells when a node is proven or has failed, and that is stored, or is open again. What else is put says nothing to
+    /// others, who would otherwise wake each other without end.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -164,7 +180,7 @@ impl Recorder {
     /// there were so many failures.
     pub(crate) fn is_waited_for(&self, node: &NodeId, failures: usize) -> bool {
         let state = self.lock();
-        state.failed == failures && state.entries.get(node).is_none_or(|entry| !entry.is_final())
+        state.failed == failures && matches!(state.told(node), None | Some(Decision::Wait(_)))
     }
 
     /// Takes what is known now; stored when there is time. What ended does not change any more, and what is known already
@@ -177,17 +193,24 @@ impl Recorder {
         }
         let same = known.is_some_and(|_| !entry.is_final());
         let begins = entry.has_begun() && known.is_none_or(|known| entry.is_final() || !known.has_begun());
-        if !same {
-            state.stopped = None;
-        }
-        state.failed += usize::from(has_failed(&entry));
+        let ends = entry.is_final();
+        let node = entry.node.clone();
         state.version += 1;
         let version = state.version;
-        state.versions.insert(entry.node.clone(), version);
-        state.dirty.insert(entry.node.clone());
-        state.entries.insert(entry.node.clone(), entry);
+        state.versions.insert(node.clone(), version);
+        state.dirty.insert(node.clone());
+        state.entries.insert(node.clone(), entry);
+        // Who waits for it is told when its end is stored.
+        let later = ends && self.target.is_some();
+        if later {
+            state.unstored.insert(node);
+        } else if ends {
+            state.ends(&node);
+        } else if !same {
+            state.stopped = None;
+        }
         drop(state);
-        if !same {
+        if !same && !later {
             self.changed.send_replace(version);
         }
         if begins {
@@ -231,7 +254,7 @@ impl Recorder {
     pub(crate) fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
         let mut state = self.lock();
         let stopped = self.stopped(&mut state);
-        let of = |node: &NodeId| match state.entries.get(node).map(|entry| &entry.decision) {
+        let of = |node: &NodeId| match state.told(node) {
             Some(Decision::Proven(_)) => PredecessorState::Proven,
             Some(Decision::Failed(_)) => PredecessorState::Failed,
             Some(Decision::Wait(_)) | None if stopped.contains(node) => PredecessorState::Failed,
@@ -252,7 +275,7 @@ impl Recorder {
         if state.failed == 0 {
             return Arc::default();
         }
-        let known = state.stopped.take().unwrap_or_else(|| Arc::new(stopped(&self.waits, &state.entries)));
+        let known = state.stopped.take().unwrap_or_else(|| Arc::new(stopped(&self.waits, |node| state.told(node))));
         state.stopped = Some(known.clone());
         known
     }
@@ -278,16 +301,27 @@ impl Recorder {
         }
         let failed = self.write(&dirty).await;
         let complete = failed.is_empty();
+        let mut ended = false;
         {
             let mut state = self.lock();
             for node in dirty.difference(&failed) {
                 state.stored.insert(node.clone(), version);
+                // One that changed while it was written is written again.
+                let newest = state.versions.get(node).is_none_or(|at| *at <= version);
+                if newest && state.unstored.remove(node) {
+                    state.ends(node);
+                    ended = true;
+                }
             }
             if complete {
                 state.failing_since = None;
             }
         }
         self.stored.send_modify(|at| *at += 1);
+        if ended {
+            self.changed.send_modify(|at| *at += 1);
+            self.begun.send_modify(|at| *at += 1);
+        }
         if !complete {
             self.keep(failed);
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -325,10 +359,6 @@ impl Recorder {
         }
         failed
     }
-}
-
-fn has_failed(entry: &Entry) -> bool {
-    matches!(entry.decision, Decision::Failed(_))
 }
 
 /// Writes data keys of a ConfigMap of the run, which is made where it is not there.
@@ -461,6 +491,25 @@ mod tests {
         let again = Recorder::new(None, recorder.plan.clone(), entries);
         let web = again.predecessors(&wanted[&id("web")]);
         assert_eq!((web.into_values().next(), again.failures()), (Some(PredecessorState::Failed), 1));
+    }
+
+    #[test]
+    fn how_a_node_ended_counts_for_others_when_it_is_stored() {
+        let recorder = recorder(&["db", "api", "web"]);
+        let wanted = recorder.plan.wanted();
+        let state = |place: usize| recorder.predecessors(&wanted[place]).into_values().next().unwrap();
+        recorder.lock().unstored.insert(id("db"));
+        recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:00Z"));
+        assert_eq!(
+            (state(1), state(2), recorder.failures()),
+            (PredecessorState::Waiting, PredecessorState::Waiting, 0)
+        );
+        assert!(recorder.is_waited_for(&id("db"), 0));
+        let mut stored = recorder.lock();
+        stored.unstored.remove(&id("db"));
+        stored.ends(&id("db"));
+        drop(stored);
+        assert_eq!((state(1), state(2), recorder.failures()), (PredecessorState::Failed, PredecessorState::Failed, 1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gate::Decision;
 use crate::name::NodeId;
-use crate::run::{Entry, RunPlan, Runner};
+use crate::run::{RunPlan, Runner};
 
 /// With so many tasks a band is full.
 pub const BAND: usize = 100;
@@ -86,11 +86,14 @@ impl Openings {
 
 /// Nodes that are never proven in this run any more: those that failed, and all behind them that are not proven. Argo
 /// Workflows leaves out what is behind a failure, so many of these were never asked for. Takes what each node waits for,
-/// in the order of the plan.
-pub fn stopped(waits: &[(NodeId, Vec<NodeId>)], entries: &BTreeMap<NodeId, Entry>) -> BTreeSet<NodeId> {
+/// in the order of the plan, and the last answer about each.
+pub fn stopped<'d>(
+    waits: &[(NodeId, Vec<NodeId>)],
+    answer: impl Fn(&NodeId) -> Option<&'d Decision>,
+) -> BTreeSet<NodeId> {
     let mut stopped: BTreeSet<NodeId> = BTreeSet::new();
     for (node, before) in waits {
-        let stops = match entries.get(node).map(|entry| &entry.decision) {
+        let stops = match answer(node) {
             Some(Decision::Failed(_)) => true,
             Some(Decision::Proven(_)) => false,
             Some(Decision::Wait(_)) | None => before.iter().any(|before| stopped.contains(before)),
@@ -109,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::gate::{Failure, Health, Progress, Why};
-    use crate::run::{Phase, Record, RunNode, RunTask, not_looked_at};
+    use crate::run::{Entry, Phase, Record, RunNode, RunTask, not_looked_at};
     use crate::view::sample;
 
     /// A run whose tasks wait for these; those named `join` are joins.
@@ -144,6 +147,10 @@ mod tests {
             asked: Vec::new(),
         };
         (entry.node.clone(), entry)
+    }
+
+    fn stopped_by(waits: &[(NodeId, Vec<NodeId>)], entries: &BTreeMap<NodeId, Entry>) -> BTreeSet<NodeId> {
+        stopped(waits, |node| entries.get(node).map(|entry| &entry.decision))
     }
 
     fn failed() -> Decision {
@@ -217,10 +224,10 @@ mod tests {
         let wait = not_looked_at(sample::at(600));
         // What was proven before what it waits for fell stays so, and what is behind it may go on.
         let entries = BTreeMap::from([entry("a", failed()), entry("d", wait.clone()), entry("f", proven())]);
-        assert_eq!(stopped(&waits, &entries), BTreeSet::from(["a", "b", "c"].map(id)));
+        assert_eq!(stopped_by(&waits, &entries), BTreeSet::from(["a", "b", "c"].map(id)));
         let entries = BTreeMap::from([entry("a", failed()), entry("b", wait)]);
-        assert_eq!(stopped(&waits, &entries), BTreeSet::from(["a", "b", "c", "f", "g"].map(id)));
-        assert_eq!(stopped(&waits, &BTreeMap::new()), BTreeSet::new());
+        assert_eq!(stopped_by(&waits, &entries), BTreeSet::from(["a", "b", "c", "f", "g"].map(id)));
+        assert_eq!(stopped_by(&waits, &BTreeMap::new()), BTreeSet::new());
     }
 
     /// A run of any shape: tasks wait for earlier ones, some are joins.
@@ -310,7 +317,7 @@ mod tests {
             }
             let waits: Vec<(NodeId, Vec<NodeId>)> =
                 plan.waits().into_iter().map(|(node, before)| (node.id.clone(), before)).collect();
-            let stopped = stopped(&waits, &entries);
+            let stopped = stopped_by(&waits, &entries);
             let record = Record { header: sample::stored("r-1", 0).record.header, entries };
             for view in record.view(&plan) {
                 let said = matches!(view.phase, Phase::Failed | Phase::Blocked);
