@@ -4,6 +4,7 @@
 //! while it lasts. Plugin, pod runner, Job, `status`, `why` and `history` read the same types, so no process holds a
 //! truth of its own (INV-3).
 
+mod bands;
 mod record;
 mod store;
 mod stored;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use bands::{BAND, Openings, stopped};
 pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_looked_at, result};
 pub use store::{
     CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces,
@@ -55,6 +57,10 @@ pub struct RunPlan {
     /// Nodes that were found proven before the run began: never held by its window.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub passed: BTreeSet<NodeId>,
+    /// With how many tasks a band is full (docs/adr/0025); absent where all are in one, as in plans of before bands.
+    /// Stored, so that whoever makes the Workflow and whoever answers it cut the run alike, whatever their versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub band: Option<usize>,
     /// Nodes and joins, each after all that it waits for.
     pub tasks: Vec<RunTask>,
 }
@@ -141,6 +147,7 @@ impl RunPlan {
             };
             RunTask { id, before, node }
         });
+        let tasks: Vec<RunTask> = tasks.collect();
         Self {
             run,
             environment: plan.environment.clone(),
@@ -151,7 +158,8 @@ impl RunPlan {
             timeout: plan.timeout,
             runner: Runner::Plugin,
             passed: BTreeSet::new(),
-            tasks: tasks.collect(),
+            band: (tasks.len() > BAND).then_some(BAND),
+            tasks,
         }
     }
 
@@ -175,38 +183,48 @@ impl RunPlan {
         self.nodes().next().is_none()
     }
 
-    /// What the gate is asked about each node, in the order of the plan; joins dissolved.
-    pub fn wanted(&self) -> Vec<Wanted> {
-        let mut awaited: Vec<Vec<NodeId>> = Vec::with_capacity(self.tasks.len());
-        let mut wanted = Vec::new();
+    /// What each node waits for, in the order of the plan; joins dissolved.
+    pub fn waits(&self) -> Vec<(&RunNode, Vec<NodeId>)> {
+        let mut awaited: Vec<Option<Vec<NodeId>>> = Vec::with_capacity(self.tasks.len());
+        let mut waits = Vec::new();
         for task in &self.tasks {
             let mut predecessors: Vec<NodeId> = Vec::new();
             for place in &task.before {
                 match self.tasks.get(*place).map(|before| (&before.node, awaited.get(*place))) {
                     Some((Some(node), _)) => predecessors.push(node.id.clone()),
-                    Some((None, Some(through))) => predecessors.extend(through.iter().cloned()),
+                    Some((None, Some(Some(through)))) => predecessors.extend(through.iter().cloned()),
                     _ => {}
                 }
             }
             predecessors.sort_unstable();
             predecessors.dedup();
-            if let Some(node) = &task.node {
-                wanted.push(Wanted {
-                    node: node.id.clone(),
-                    application: node.application.clone(),
-                    run: self.run.clone(),
-                    predecessors: predecessors.clone(),
-                    content: node.content.clone(),
-                    images: BTreeMap::new(),
-                    requires: node.requires.clone(),
-                    health: node.health.clone(),
-                    timeouts: node.timeouts,
-                    retry: node.retry,
-                });
+            // Only what a join waits for is looked up again.
+            match &task.node {
+                Some(node) => {
+                    waits.push((node, predecessors));
+                    awaited.push(None);
+                }
+                None => awaited.push(Some(predecessors)),
             }
-            awaited.push(predecessors);
         }
-        wanted
+        waits
+    }
+
+    /// What the gate is asked about each node, in the order of the plan; joins dissolved.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |(node, predecessors): (&RunNode, Vec<NodeId>)| Wanted {
+            node: node.id.clone(),
+            application: node.application.clone(),
+            run: self.run.clone(),
+            predecessors,
+            content: node.content.clone(),
+            images: BTreeMap::new(),
+            requires: node.requires.clone(),
+            health: node.health.clone(),
+            timeouts: node.timeouts,
+            retry: node.retry,
+        };
+        self.waits().into_iter().map(wanted).collect()
     }
 
     /// When a run that began then gives up.

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")]
 
 use forge_core::gate::{
-    Act, Content, Decision, Folder, Freshness, Health, Observed, Operation, Phase, PredecessorState, Proof, Receipt,
-    SyncRequested, SyncState, Wait, Wanted, decide, remember,
+    Act, Content, Decision, Folder, Freshness, Health, Observed, Operation, Phase, PredecessorState, Progress, Proof,
+    Receipt, SyncRequested, SyncState, Wait, Wanted, decide, remember,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -168,6 +168,20 @@ fn a_receipt_lists_what_was_compared_and_what_was_not() {
     assert_eq!(serde_json::to_vec(&receipt(&observed)).unwrap(), serde_json::to_vec(&full).unwrap());
     observed.application.as_mut().unwrap().tree.as_mut().unwrap().containers.clear();
     assert_eq!(receipt(&observed).not_running.len(), 1);
+}
+
+#[test]
+fn what_others_did_before_a_node_was_ready_is_not_held_against_it() {
+    let (wanted, mut observed) = base();
+    let now = time("12:03:00");
+    observed.progress = Progress::default();
+    operation(&mut observed, |op| (op.nonce, op.phase) = (None, Phase::Running));
+    set_first(&mut observed, PredecessorState::Waiting);
+    let early = remember(&wanted, &observed, now);
+    assert_eq!((early.ready_at, early.foreign_since, early.foreign_seen), (None, None, false));
+    set_first(&mut observed, PredecessorState::Proven);
+    let ready = remember(&wanted, &observed, now);
+    assert_eq!((ready.ready_at, ready.foreign_since, ready.foreign_seen), (Some(now), Some(now), true));
 }
 
 /// Each breaks one condition that a proof needs; none may survive it.

@@ -7,9 +7,10 @@ use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::plan::{Plan, plan};
 use forge_core::render::{self, Places, RenderError};
 use forge_core::repository::Repository;
-use forge_core::run::RunPlan;
+use forge_core::run::{BAND, RunPlan, Runner};
 use forge_core::validate::{Content, tree};
 use forge_testkit::generate;
+use serde_json::{Value, json};
 
 fn repository(graph: &str) -> Repository {
     let forge = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  environments: [{name: production, cluster: c, sync: manual, protected: true, approvals: 1}]\n";
@@ -101,6 +102,106 @@ fn a_small_stack_does_not_cost_a_join() {
         .collect();
     let both = || vec!["a-x".to_owned(), "a-y".to_owned()];
     assert_eq!(shape, [("a-x".into(), vec![]), ("a-y".into(), vec![]), ("b-x".into(), both()), ("b-y".into(), both())]);
+}
+
+/// The names of a DAG's tasks, and what each waits for in it.
+fn dag(template: &Value) -> Vec<(String, Vec<String>)> {
+    let tasks = template["dag"]["tasks"].as_array().unwrap();
+    assert_eq!(template["dag"]["failFast"], false);
+    let name = |name: &Value| name.as_str().unwrap().to_owned();
+    let before = |task: &Value| task["dependencies"].as_array().into_iter().flatten().map(name).collect();
+    tasks.iter().map(|task| (name(&task["name"]), before(task))).collect()
+}
+
+#[test]
+fn a_run_of_few_tasks_is_one_dag_whatever_a_band_holds() {
+    let repository = repository(&generate::graph_yaml(BAND, 3 * BAND, 7));
+    let (graph, nodes, plan) = planned(&repository);
+    let run = run(&plan, &graph, &nodes);
+    assert_eq!((run.tasks.len(), run.band), (BAND, None));
+    let whole = render::workflow(&run, &Places::default(), 0).unwrap();
+    assert_eq!(whole["spec"]["templates"].as_array().unwrap().len(), 1);
+    let banded = RunPlan { band: Some(BAND), ..run };
+    assert_eq!(render::workflow(&banded, &Places::default(), 0).unwrap().to_string(), whole.to_string());
+}
+
+#[test]
+fn a_large_run_is_a_dag_for_each_band_with_the_edges_inside_it() {
+    let repository = repository(&generate::graph_yaml(450, 1350, 7));
+    let (graph, nodes, plan) = planned(&repository);
+    let run = run(&plan, &graph, &nodes);
+    assert_eq!(run.band, Some(BAND));
+    let bands = run.bands();
+    assert!(bands.len() > 2, "{}", bands.len());
+    let workflow = render::workflow(&run, &Places::default(), 0).unwrap();
+    let templates = workflow["spec"]["templates"].as_array().unwrap();
+    assert_eq!(
+        (workflow["spec"]["entrypoint"].as_str(), templates[0]["name"].as_str()),
+        (Some("graph"), Some("graph"))
+    );
+    // The first one runs the others, each as soon as the plugin opens it.
+    let mut outer = vec![("band-0".to_owned(), vec![])];
+    for number in 1..bands.len() {
+        outer.push((format!("open-{number}"), vec![]));
+        outer.push((format!("band-{number}"), vec![format!("open-{number}")]));
+    }
+    assert_eq!(dag(&templates[0]), outer);
+    let tasks = templates[0]["dag"]["tasks"].as_array().unwrap();
+    assert_eq!(tasks[0]["template"], "band-0");
+    assert_eq!(tasks[1]["arguments"], json!({"parameters": [{"name": "band", "value": "1"}]}));
+    assert_eq!(tasks[1]["templateRef"], json!({"name": "forge-node", "template": "open", "clusterScope": true}));
+    // All tasks and, of all edges, those that stay inside; the others the gate knows by the plan.
+    let inner: Vec<_> = templates[1..].iter().map(dag).collect();
+    let names: Vec<Value> = templates[1..].iter().map(|template| template["name"].clone()).collect();
+    assert_eq!(names, (0..bands.len()).map(|number| json!(format!("band-{number}"))).collect::<Vec<_>>());
+    let mut name_of = vec![String::new(); run.tasks.len()];
+    for (band, rendered) in bands.iter().zip(&inner) {
+        assert_eq!(band.len(), rendered.len());
+        for (place, (name, _)) in band.iter().zip(rendered) {
+            name_of[*place].clone_from(name);
+        }
+    }
+    let (mut inside, mut between) = (0, 0);
+    for (band, rendered) in bands.iter().zip(&inner) {
+        for (place, (name, before)) in band.iter().zip(rendered) {
+            let (here, elsewhere): (Vec<usize>, Vec<usize>) =
+                run.tasks[*place].before.iter().partition(|before| band.contains(before));
+            let wanted: Vec<&String> = here.iter().map(|place| &name_of[*place]).collect();
+            assert_eq!(before.iter().collect::<Vec<_>>(), wanted, "{name}");
+            inside += here.len();
+            between += elsewhere.len();
+        }
+    }
+    assert!(inside > 0 && between > 0);
+    assert_eq!(inside + between, run.tasks.iter().map(|task| task.before.len()).sum::<usize>());
+    let workers = format!(r#""name":"ARGO_AGENT_TASK_WORKERS","value":"{}""#, run.tasks.len() + bands.len() + 15);
+    assert!(workflow["spec"]["podSpecPatch"].as_str().unwrap().contains(&workers));
+    // With a pod for each node it is one DAG: a node that waits would be a pod that waits.
+    let pods = render::workflow(&RunPlan { runner: Runner::Pod, ..run }, &Places::default(), 0).unwrap();
+    assert_eq!(pods["spec"]["templates"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn every_template_that_a_workflow_refers_to_is_there_and_takes_what_it_is_given() {
+    let repository = repository(&generate::graph_yaml(250, 700, 3));
+    let (graph, nodes, plan) = planned(&repository);
+    let workflow = render::workflow(&run(&plan, &graph, &nodes), &Places::default(), 0).unwrap();
+    let shared = render::templates();
+    let shared = shared[0]["spec"]["templates"].as_array().unwrap();
+    let own = workflow["spec"]["templates"].as_array().unwrap();
+    let named = |list: &[Value], name: &Value| list.iter().find(|template| template["name"] == *name).cloned().unwrap();
+    let parameters = |of: &Value| -> Vec<Value> {
+        of["parameters"].as_array().into_iter().flatten().map(|parameter| parameter["name"].clone()).collect()
+    };
+    for task in own.iter().flat_map(|template| template["dag"]["tasks"].as_array().unwrap()) {
+        let template = match &task["template"] {
+            Value::Null => named(shared, &task["templateRef"]["template"]),
+            name => named(own, name),
+        };
+        assert_eq!(parameters(&task["arguments"]), parameters(&template["inputs"]), "{task}");
+        // Argo Workflows refuses such names where a task waits for another.
+        assert!(!task["name"].as_str().unwrap().starts_with(|c: char| c.is_ascii_digit()), "{task}");
+    }
 }
 
 #[test]

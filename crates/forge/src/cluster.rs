@@ -16,7 +16,7 @@ use http::{Method, Request};
 use serde_json::Value;
 
 pub(crate) use connect::{ClusterArguments, for_programs};
-pub(crate) use watch::{Store, Watch};
+pub(crate) use watch::{Kept, Store, Watch};
 
 /// The field manager of everything that is applied.
 pub(crate) const MANAGER: &str = "forge";

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use forge_core::gate::{
     Act, Content, Decision, Folder, Freshness, GitContent, Health, Nonce, Observed, PredecessorState, SyncRequested,
-    WaitingFor, Wanted, decide, remember,
+    Wait, WaitingFor, Wanted, decide, remember,
 };
 use forge_core::name::{ApplicationId, NodeId};
-use forge_core::run::{Asked, Entry, RunPlan};
+use forge_core::run::{Asked, Entry, Openings, RunPlan};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
@@ -41,6 +41,10 @@ const RECHECK: Duration = Duration::from_secs(4);
 const RECHECKS: usize = 4;
 /// After a request that failed on its way.
 const SOON: Duration = Duration::from_millis(500);
+/// Nodes that begin so close to each other are looked at together, for what they open.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// How much longer than the run one waits for its predecessors: how they ended is said by them.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// What a caller allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,7 @@ pub(crate) struct Prover {
     git: Arc<GitReader>,
     metrics: Arc<Metrics>,
     wanted: BTreeMap<NodeId, Arc<Wanted>>,
+    openings: Openings,
     deadline: Timestamp,
     rechecks: Semaphore,
 }
@@ -72,7 +77,8 @@ impl Prover {
         metrics: Arc<Metrics>,
     ) -> Self {
         let wanted = plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), Arc::new(wanted))).collect();
-        Self { feed, recorder, git, metrics, wanted, deadline, rechecks: Semaphore::new(RECHECKS) }
+        let openings = Openings::of(plan);
+        Self { feed, recorder, git, metrics, wanted, openings, deadline, rechecks: Semaphore::new(RECHECKS) }
     }
 
     /// True if the run has such a node.
@@ -92,6 +98,21 @@ impl Prover {
             return Some(entry.decision);
         }
         Some(Way::new(self, wanted, mode).go().await)
+    }
+
+    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band. Opened early it
+    /// costs nothing but time of the controller: whether a node may start is asked of the gate.
+    pub(crate) async fn opened(&self, band: usize) -> Option<()> {
+        let mut begins = self.recorder.begins();
+        loop {
+            begins.borrow_and_update();
+            if self.recorder.opens(&self.openings, band)? || Timestamp::now() >= self.deadline {
+                return Some(());
+            }
+            // The recorder lives as long as this. Whoever asks for a band asks again after a while, so at the deadline too.
+            let _ = begins.changed().await;
+            tokio::time::sleep(TOGETHER).await;
+        }
     }
 
     /// Watches over a proven node until it falls; then its proof is withdrawn. Never returns while it stays well.
@@ -145,6 +166,18 @@ impl Prover {
         states
     }
 
+    /// What is said of a node before anything is read of it. One that is asked for before its time has not begun.
+    fn first_answer(&self, wanted: &Wanted, mode: Mode) -> Decision {
+        let states = if mode == Mode::Run { self.predecessors(wanted) } else { BTreeMap::new() };
+        match states.into_iter().find(|(_, state)| *state != PredecessorState::Proven) {
+            Some((node, _)) => {
+                let on = WaitingFor::Predecessor { node };
+                Decision::Wait(Wait { on, until: self.deadline, since: None })
+            }
+            None => forge_core::run::not_looked_at(self.deadline),
+        }
+    }
+
     fn is_unwell(&self, id: &ApplicationId) -> bool {
         match self.feed.get(id) {
             Known::Seen(application) => application.health != Health::Healthy,
@@ -177,6 +210,8 @@ struct Way<'p> {
     entry: Entry,
     look: Look,
     states: watch::Receiver<Known>,
+    /// How many nodes had failed when it was looked at last.
+    failures: usize,
     /// A request of ours may not have arrived: sent again under the same nonce.
     unsure: bool,
     asked_again: tokio::time::Instant,
@@ -199,7 +234,7 @@ impl<'p> Way<'p> {
         let fresh = || Entry {
             node: wanted.node.clone(),
             progress: Default::default(),
-            decision: forge_core::run::not_looked_at(prover.deadline),
+            decision: prover.first_answer(&wanted, mode),
             since: now,
             started: None,
             healthy: None,
@@ -217,6 +252,7 @@ impl<'p> Way<'p> {
             entry,
             look: Look::default(),
             states,
+            failures: 0,
             unsure,
             asked_again: tokio::time::Instant::now(),
         }
@@ -230,6 +266,7 @@ impl<'p> Way<'p> {
         }
         loop {
             changes.borrow_and_update();
+            self.failures = self.prover.recorder.failures();
             let known = self.states.borrow_and_update().clone();
             let next = match known {
                 // Nothing may be decided about what was never read.
@@ -239,25 +276,42 @@ impl<'p> Way<'p> {
             match next {
                 Next::End => return self.entry.decision,
                 Next::Again => {}
-                Next::Wait(at_most) => {
-                    let predecessor = self.waits_for_predecessor();
-                    tokio::select! {
-                        _ = self.states.changed() => {}
-                        _ = changes.changed(), if predecessor => {}
-                        answered = self.look.answer() => {
-                            if let Some(application) = answered {
-                                self.prover.feed.offer(application);
-                            }
-                        }
-                        () = tokio::time::sleep(at_most) => {}
-                    }
-                }
+                Next::Wait(at_most) => self.wait(&mut changes, at_most).await,
             }
         }
     }
 
-    fn waits_for_predecessor(&self) -> bool {
-        matches!(&self.entry.decision, Decision::Wait(wait) if matches!(wait.on, WaitingFor::Predecessor { .. }))
+    /// Waits until there is something to look at. Who waits for a predecessor hears of every node that ends, and hardly any
+    /// of them matters to it.
+    async fn wait(&mut self, changes: &mut watch::Receiver<u64>, at_most: Duration) {
+        let awaited = self.awaited();
+        let until = tokio::time::Instant::now() + at_most;
+        loop {
+            tokio::select! {
+                _ = self.states.changed() => return,
+                _ = changes.changed(), if awaited.is_some() => {
+                    let as_before = |node: &NodeId| self.prover.recorder.is_waited_for(node, self.failures);
+                    if !awaited.as_ref().is_some_and(as_before) {
+                        return;
+                    }
+                }
+                answered = self.look.answer() => {
+                    if let Some(application) = answered {
+                        self.prover.feed.offer(application);
+                    }
+                    return;
+                }
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// The predecessor that it waits for.
+    fn awaited(&self) -> Option<NodeId> {
+        match &self.entry.decision {
+            Decision::Wait(Wait { on: WaitingFor::Predecessor { node }, .. }) => Some(node.clone()),
+            _ => None,
+        }
     }
 
     /// Looks, decides, stores, and does what is due.
@@ -282,7 +336,9 @@ impl<'p> Way<'p> {
         match decision {
             Decision::Wait(wait) => {
                 let until = wait.until.duration_since(now);
-                let until = Duration::try_from(until).unwrap_or(Duration::ZERO) + Duration::from_millis(1);
+                let held = matches!(wait.on, WaitingFor::Predecessor { .. });
+                let longer = if held { LAST_WORD } else { Duration::from_millis(1) };
+                let until = Duration::try_from(until).unwrap_or(Duration::ZERO) + longer;
                 let next = self.act(application, &wait.on).await;
                 self.prover.recorder.put(self.entry.clone());
                 match next {

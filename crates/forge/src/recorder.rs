@@ -1,7 +1,7 @@
 //! Writes what becomes of nodes into the ConfigMaps of the run, one data key per node, coalesced.
 //!
-//! A receipt is written before anybody is told of it: [`Recorder::commit`] returns when it is stored. Several nodes that
-//! end together cost one write. Waits are stored when there is time.
+//! A receipt is written before anybody is told of it: [`Recorder::commit`] returns when it is stored, and until then the node
+//! is open for those that wait for it. Several nodes that end together cost one write. Waits are stored when there is time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,9 @@ use forge_core::failure::Failure;
 use forge_core::gate::{Decision, PredecessorState, Wanted};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
-use forge_core::run::{CANCEL_KEY, Entry, HEADER_KEY, Header, RunPlan, entry_key, entry_piece, record_name, shortened};
+use forge_core::run::{
+    CANCEL_KEY, Entry, HEADER_KEY, Header, Openings, RunPlan, entry_key, entry_piece, record_name, shortened, stopped,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -26,10 +28,14 @@ pub(crate) struct Recorder {
     target: Option<(Cluster, String)>,
     plan: Arc<RunPlan>,
     places: BTreeMap<NodeId, usize>,
+    /// What each node waits for, in the order of the plan.
+    waits: Vec<(NodeId, Vec<NodeId>)>,
     state: Mutex<State>,
     work: Notify,
     /// Grows when an entry changes.
     changed: watch::Sender<u64>,
+    /// Grows when a node begins or ends.
+    begun: watch::Sender<u64>,
     /// Grows when something was stored.
     stored: watch::Sender<u64>,
 }
@@ -43,7 +49,26 @@ struct State {
     versions: BTreeMap<NodeId, u64>,
     /// The newest change of each node that is stored.
     stored: BTreeMap<NodeId, u64>,
+    /// Nodes whose end is not stored yet.
+    unstored: BTreeSet<NodeId>,
+    /// How many have failed, as far as others may know.
+    failed: usize,
+    /// What is never proven any more, until another node ends.
+    stopped: Option<Arc<BTreeSet<NodeId>>>,
     failing_since: Option<Instant>,
+}
+
+impl State {
+    /// The last answer about a node, as far as others may know: how it ended they know when that is stored.
+    fn told(&self, node: &NodeId) -> Option<&Decision> {
+        self.entries.get(node).filter(|_| !self.unstored.contains(node)).map(|entry| &entry.decision)
+    }
+
+    /// From now on others know how a node ended.
+    fn ends(&mut self, node: &NodeId) {
+        self.stopped = None;
+        self.failed += usize::from(matches!(self.told(node), Some(Decision::Failed(_))));
+    }
 }
 
 impl Recorder {
@@ -75,7 +100,11 @@ impl Recorder {
 
     fn new(target: Option<(Cluster, String)>, plan: Arc<RunPlan>, entries: BTreeMap<NodeId, Entry>) -> Self {
         let places = plan.nodes().enumerate().map(|(place, node)| (node.id.clone(), place)).collect();
+        let waits = plan.waits().into_iter().map(|(node, before)| (node.id.clone(), before)).collect();
         let state = State {
+            failed: entries.values().filter(|entry| matches!(entry.decision, Decision::Failed(_))).count(),
+            stopped: None,
+            unstored: BTreeSet::new(),
             entries,
             dirty: BTreeSet::new(),
             urgent: false,
@@ -88,9 +117,11 @@ impl Recorder {
             target,
             plan,
             places,
+            waits,
             state: Mutex::new(state),
             work: Notify::new(),
             changed: watch::Sender::new(0),
+            begun: watch::Sender::new(0),
             stored: watch::Sender::new(0),
         }
     }
@@ -129,10 +160,27 @@ impl Recorder {
         data.and_then(|data| data.get(CANCEL_KEY)).is_none() && header.is_some_and(|header| header.ended.is_none())
     }
 
-    /// Tells when a node is proven, fails, or is open again. What else is put says nothing to others, who would
-    /// otherwise wake each other without end.
+    /// Tells when a node is proven or has failed, and that is stored, or is open again. What else is put says nothing to
+    /// others, who would otherwise wake each other without end.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Tells when a node begins, or ends.
+    pub(crate) fn begins(&self) -> watch::Receiver<u64> {
+        self.begun.subscribe()
+    }
+
+    /// How many nodes have failed.
+    pub(crate) fn failures(&self) -> usize {
+        self.lock().failed
+    }
+
+    /// Whether nothing has changed for whoever waits for this node: it is as open as before, and nothing has failed since
+    /// there were so many failures.
+    pub(crate) fn is_waited_for(&self, node: &NodeId, failures: usize) -> bool {
+        let state = self.lock();
+        state.failed == failures && matches!(state.told(node), None | Some(Decision::Wait(_)))
     }
 
     /// Takes what is known now; stored when there is time. What ended does not change any more, and what is known already
@@ -144,14 +192,29 @@ impl Recorder {
             return state.versions.get(&entry.node).copied().unwrap_or(0);
         }
         let same = known.is_some_and(|_| !entry.is_final());
+        let begins = entry.has_begun() && known.is_none_or(|known| entry.is_final() || !known.has_begun());
+        let ends = entry.is_final();
+        let node = entry.node.clone();
         state.version += 1;
         let version = state.version;
-        state.versions.insert(entry.node.clone(), version);
-        state.dirty.insert(entry.node.clone());
-        state.entries.insert(entry.node.clone(), entry);
+        state.versions.insert(node.clone(), version);
+        state.dirty.insert(node.clone());
+        state.entries.insert(node.clone(), entry);
+        // Who waits for it is told when its end is stored.
+        let later = ends && self.target.is_some();
+        if later {
+            state.unstored.insert(node);
+        } else if ends {
+            state.ends(&node);
+        } else if !same {
+            state.stopped = None;
+        }
         drop(state);
-        if !same {
+        if !same && !later {
             self.changed.send_replace(version);
+        }
+        if begins {
+            self.begun.send_replace(version);
         }
         self.work.notify_one();
         version
@@ -186,15 +249,35 @@ impl Recorder {
         let _ = stored.wait_for(|_| self.lock().stored.get(&node).is_some_and(|at| *at >= version)).await;
     }
 
-    /// How far the predecessors of a node are.
+    /// How far the predecessors of a node are. One behind a failure has failed too, although nobody asked for it: Argo
+    /// Workflows leaves it out.
     pub(crate) fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
-        let state = self.lock();
-        let of = |node: &NodeId| match state.entries.get(node).map(|entry| &entry.decision) {
+        let mut state = self.lock();
+        let stopped = self.stopped(&mut state);
+        let of = |node: &NodeId| match state.told(node) {
             Some(Decision::Proven(_)) => PredecessorState::Proven,
             Some(Decision::Failed(_)) => PredecessorState::Failed,
+            Some(Decision::Wait(_)) | None if stopped.contains(node) => PredecessorState::Failed,
             Some(Decision::Wait(_)) | None => PredecessorState::Waiting,
         };
         wanted.predecessors.iter().map(|node| (node.clone(), of(node))).collect()
+    }
+
+    /// Whether a band may begin (docs/adr/0025); nothing where there is no such band.
+    pub(crate) fn opens(&self, openings: &Openings, band: usize) -> Option<bool> {
+        let mut state = self.lock();
+        let stopped = self.stopped(&mut state);
+        openings.opens(band, |node| state.entries.get(node).is_some_and(Entry::has_begun) || stopped.contains(node))
+    }
+
+    /// What is never proven any more. Worked out where something has failed, and again when another node has ended.
+    fn stopped(&self, state: &mut State) -> Arc<BTreeSet<NodeId>> {
+        if state.failed == 0 {
+            return Arc::default();
+        }
+        let known = state.stopped.take().unwrap_or_else(|| Arc::new(stopped(&self.waits, |node| state.told(node))));
+        state.stopped = Some(known.clone());
+        known
     }
 
     async fn flush_once(&self) {
@@ -218,16 +301,27 @@ impl Recorder {
         }
         let failed = self.write(&dirty).await;
         let complete = failed.is_empty();
+        let mut ended = false;
         {
             let mut state = self.lock();
             for node in dirty.difference(&failed) {
                 state.stored.insert(node.clone(), version);
+                // One that changed while it was written is written again.
+                let newest = state.versions.get(node).is_none_or(|at| *at <= version);
+                if newest && state.unstored.remove(node) {
+                    state.ends(node);
+                    ended = true;
+                }
             }
             if complete {
                 state.failing_since = None;
             }
         }
         self.stored.send_modify(|at| *at += 1);
+        if ended {
+            self.changed.send_modify(|at| *at += 1);
+            self.begun.send_modify(|at| *at += 1);
+        }
         if !complete {
             self.keep(failed);
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -321,28 +415,48 @@ pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<
 mod tests {
     use super::*;
 
-    fn plan() -> RunPlan {
-        serde_json::from_str(
-            r#"{"run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-                "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
-                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"}}}]}"#,
-        )
-        .unwrap()
+    /// Nodes that wait for the one before, each in a band of its own.
+    fn plan(nodes: &[&str]) -> RunPlan {
+        let task = |(place, name): (usize, &&str)| {
+            let before: Vec<usize> = place.checked_sub(1).into_iter().collect();
+            json!({"id": format!("argocd/{name}"), "before": before, "node": {
+                "id": format!("argocd/{name}"), "application": format!("argocd/{name}"),
+                "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
+                "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
+            }})
+        };
+        let tasks: Vec<Value> = nodes.iter().enumerate().map(task).collect();
+        let plan = json!({
+            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin", "band": 1,
+            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": tasks,
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    const WAITS: &str = r#"{"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}"#;
+    const FAILED: &str =
+        r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
+
+    fn entry_of(node: &str, decision: &str, since: &str) -> Entry {
+        let text = format!(r#"{{"node": "argocd/{node}", "since": "{since}", "decision": {decision}, "asked": []}}"#);
+        serde_json::from_str(&text).unwrap()
     }
 
     fn entry(decision: &str, since: &str) -> Entry {
-        let text = format!(r#"{{"node": "argocd/db", "since": "{since}", "decision": {decision}, "asked": []}}"#);
-        serde_json::from_str(&text).unwrap()
+        entry_of("db", decision, since)
+    }
+
+    fn id(node: &str) -> NodeId {
+        format!("argocd/{node}").parse().unwrap()
+    }
+
+    fn recorder(nodes: &[&str]) -> Recorder {
+        Recorder::new(None, Arc::new(plan(nodes)), BTreeMap::new())
     }
 
     #[tokio::test]
     async fn whoever_waits_for_a_node_is_woken_when_it_ends_and_by_nothing_else() {
-        const WAITS: &str = r#"{"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}"#;
-        const FAILED: &str =
-            r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
-        let recorder = Recorder::new(None, Arc::new(plan()), BTreeMap::new());
+        let recorder = recorder(&["db"]);
         let mut changes = recorder.subscribe();
         let first = recorder.put(entry(WAITS, "2026-11-16T12:00:00Z"));
         assert!(changes.has_changed().unwrap());
@@ -352,5 +466,75 @@ mod tests {
         assert!(!changes.has_changed().unwrap(), "it wakes nobody while it waits");
         recorder.put(entry(FAILED, "2026-11-16T12:00:02Z"));
         assert!(changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn what_is_behind_a_failure_has_failed_although_nobody_asked_for_it() {
+        let recorder = recorder(&["db", "api", "web"]);
+        let wanted: BTreeMap<NodeId, Wanted> =
+            recorder.plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), wanted)).collect();
+        let state = |node: &str| recorder.predecessors(&wanted[&id(node)]).into_values().next().unwrap();
+        let (db, api) = (id("db"), id("api"));
+        assert_eq!(state("web"), PredecessorState::Waiting);
+        assert!(recorder.is_waited_for(&db, 0) && recorder.is_waited_for(&api, 0));
+        // It was asked for once, and is not asked for again after what it waits for has failed.
+        recorder.put(entry_of("api", WAITS, "2026-11-16T12:00:00Z"));
+        assert!(recorder.is_waited_for(&api, 0));
+        assert_eq!(state("web"), PredecessorState::Waiting);
+        recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:01Z"));
+        assert_eq!((state("api"), state("web")), (PredecessorState::Failed, PredecessorState::Failed));
+        assert!(!recorder.is_waited_for(&api, 0), "what has failed may concern whoever waits");
+        assert!(recorder.is_waited_for(&api, recorder.failures()));
+        assert!(!recorder.is_waited_for(&db, recorder.failures()));
+        // Whoever starts again reads the same.
+        let entries = recorder.lock().entries.clone();
+        let again = Recorder::new(None, recorder.plan.clone(), entries);
+        let web = again.predecessors(&wanted[&id("web")]);
+        assert_eq!((web.into_values().next(), again.failures()), (Some(PredecessorState::Failed), 1));
+    }
+
+    #[test]
+    fn how_a_node_ended_counts_for_others_when_it_is_stored() {
+        let recorder = recorder(&["db", "api", "web"]);
+        let wanted = recorder.plan.wanted();
+        let state = |place: usize| recorder.predecessors(&wanted[place]).into_values().next().unwrap();
+        recorder.lock().unstored.insert(id("db"));
+        recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:00Z"));
+        assert_eq!(
+            (state(1), state(2), recorder.failures()),
+            (PredecessorState::Waiting, PredecessorState::Waiting, 0)
+        );
+        assert!(recorder.is_waited_for(&id("db"), 0));
+        let mut stored = recorder.lock();
+        stored.unstored.remove(&id("db"));
+        stored.ends(&id("db"));
+        drop(stored);
+        assert_eq!((state(1), state(2), recorder.failures()), (PredecessorState::Failed, PredecessorState::Failed, 1));
+    }
+
+    #[test]
+    fn a_band_opens_when_what_it_waits_for_begins_and_not_when_that_is_only_asked_for() {
+        let recorder = recorder(&["db", "api", "web"]);
+        let openings = Openings::of(&recorder.plan);
+        let mut begins = recorder.begins();
+        assert_eq!(
+            [0, 1, 2, 3].map(|band| recorder.opens(&openings, band)),
+            [Some(true), Some(false), Some(false), None]
+        );
+        recorder.put(entry_of("db", WAITS, "2026-11-16T12:00:00Z"));
+        assert_eq!(recorder.opens(&openings, 1), Some(false));
+        assert!(!begins.has_changed().unwrap());
+        let mut ready = entry_of("db", WAITS, "2026-11-16T12:00:00Z");
+        ready.progress.ready_at = Some(ready.since);
+        recorder.put(ready);
+        assert!(begins.has_changed().unwrap());
+        begins.borrow_and_update();
+        assert_eq!([1, 2].map(|band| recorder.opens(&openings, band)), [Some(true), Some(false)]);
+        recorder.put(entry_of("api", WAITS, "2026-11-16T12:00:01Z"));
+        assert_eq!(recorder.opens(&openings, 2), Some(false), "it is held, and has not begun");
+        // What follows a failure is over before it began.
+        recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:02Z"));
+        assert!(begins.has_changed().unwrap());
+        assert_eq!([1, 2].map(|band| recorder.opens(&openings, band)), [Some(true), Some(true)]);
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod follow;
 mod job;
 mod keep;
 pub(crate) mod lease;
+mod pieces;
 pub(crate) mod prepare;
 pub(crate) mod turn;
 mod window;

@@ -55,7 +55,7 @@ pub struct Progress {
     pub attempt_failed_at: Option<Timestamp>,
     /// When the newest attempt was first seen succeeded.
     pub operation_finished_seen_at: Option<Timestamp>,
-    /// Since when an operation of somebody else runs.
+    /// Since when an operation of somebody else runs, from the moment on at which the node became ready.
     pub foreign_since: Option<Timestamp>,
     /// One was seen since the node became ready: state that it left behind does not pass without a sync of ours.
     #[serde(default)]
@@ -348,8 +348,11 @@ pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progres
     let owner = owner(wanted, observed);
     match owner {
         Owner::Foreign(operation) if operation.phase.is_running() => {
-            progress.foreign_since.get_or_insert(now);
-            progress.foreign_seen = true;
+            // A node may be asked for long before it is ready: until then others may do as they like.
+            if progress.ready_at.is_some() {
+                progress.foreign_since.get_or_insert(now);
+                progress.foreign_seen = true;
+            }
         }
         _ => {
             progress.foreign_since = None;

@@ -1,6 +1,6 @@
-//! The Argo Workflow of a run: one DAG whose tasks all use one tiny template, so that a graph of 1,000 nodes fits into
-//! an object, spec and status (SPEC.md section 6). A task carries its node's identity and nothing else; what the node
-//! wants is in the plan's ConfigMaps.
+//! The Argo Workflow of a run: tasks of one DAG, or of one for each band where they are many (docs/adr/0025), that all use
+//! one tiny template, so that a graph of 1,000 nodes fits into an object, spec and status (SPEC.md section 6). A task
+//! carries its node's identity and nothing else; what the node wants is in the plan's ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,21 +108,23 @@ pub fn workflow(run: &RunPlan, places: &Places, resubmitted: u32) -> Result<Valu
     }
     let identities: Vec<&str> = run.tasks.iter().map(|task| task.id.as_str()).collect();
     let template = match run.runner {
-        Runner::Plugin => ("forge-node", "node"),
-        Runner::Pod => ("forge-node", "pod"),
+        Runner::Plugin => "node",
+        Runner::Pod => "pod",
     };
+    let bands = run.bands();
     let object = |names: &[String]| {
-        let tasks: Vec<Value> = run
-            .tasks
-            .iter()
-            .zip(names)
-            .map(|(of, name)| {
+        let tasks = |band: &[usize]| -> Vec<Value> {
+            let one = |place: &usize| {
+                let (of, name) = (run.tasks.get(*place)?, names.get(*place)?);
                 // A join costs a task, never a pod.
-                let template = if of.node.is_some() { template } else { ("forge-node", "join") };
-                task(name, &of.id, template, of.before.iter().filter_map(|place| names.get(*place)))
-            })
-            .collect();
-        assembled(run, places, resubmitted, &tasks)
+                let template = if of.node.is_some() { template } else { "join" };
+                // What is in an earlier band the gate waits for.
+                let inside = of.before.iter().filter(|before| band.binary_search(before).is_ok());
+                Some(task(name, &of.id, template, inside.filter_map(|before| names.get(*before))))
+            };
+            band.iter().filter_map(one).collect()
+        };
+        assembled(run, places, resubmitted, &dags(bands.iter().map(|band| tasks(band)).collect()))
     };
     let mut workflow = object(&readable(&identities));
     let mut bytes = size(&workflow);
@@ -160,20 +162,12 @@ fn readable(identities: &[&str]) -> Vec<String> {
         .collect()
 }
 
-fn task<'n>(
-    name: &str,
-    identity: &str,
-    (template_ref, template): (&str, &str),
-    before: impl Iterator<Item = &'n String>,
-) -> Value {
-    let mut task = json!({
-        "name": name,
-        "templateRef": {"name": template_ref, "template": template, "clusterScope": true},
-    });
+fn task<'n>(name: &str, identity: &str, template: &str, before: impl Iterator<Item = &'n String>) -> Value {
+    let mut task = json!({"name": name, "templateRef": node_template(template)});
     let before: Vec<&String> = before.collect();
     if let Value::Object(fields) = &mut task {
         if template != "join" {
-            fields.insert("arguments".to_owned(), json!({"parameters": [{"name": "node", "value": identity}]}));
+            fields.insert("arguments".to_owned(), argument("node", identity));
         }
         if !before.is_empty() {
             fields.insert("dependencies".to_owned(), json!(before));
@@ -182,7 +176,40 @@ fn task<'n>(
     task
 }
 
-fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) -> Value {
+fn node_template(template: &str) -> Value {
+    json!({"name": "forge-node", "template": template, "clusterScope": true})
+}
+
+fn argument(name: &str, value: &str) -> Value {
+    json!({"parameters": [{"name": name, "value": value}]})
+}
+
+/// The DAGs of these bands, first the one to begin with. A single band is that one; of several each is a task of it that
+/// waits until the plugin opens the band. No band waits for another: what is between them is the gate's, so that nothing
+/// of one that failed in part is left out of the next.
+fn dags(mut bands: Vec<Vec<Value>>) -> Vec<Value> {
+    let dag = |name: &str, tasks: Vec<Value>| json!({"name": name, "dag": {"failFast": false, "tasks": tasks}});
+    if bands.len() <= 1 {
+        return vec![dag("graph", bands.pop().unwrap_or_default())];
+    }
+    let mut outer = Vec::new();
+    let mut inner = Vec::new();
+    for (number, tasks) in bands.into_iter().enumerate() {
+        let (band, open) = (format!("band-{number}"), format!("open-{number}"));
+        if number == 0 {
+            outer.push(json!({"name": band, "template": band}));
+        } else {
+            let number = argument("band", &number.to_string());
+            outer.push(json!({"name": open, "templateRef": node_template("open"), "arguments": number}));
+            outer.push(json!({"name": band, "template": band, "dependencies": [open]}));
+        }
+        inner.push(dag(&band, tasks));
+    }
+    inner.insert(0, dag("graph", outer));
+    inner
+}
+
+fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Value]) -> Value {
     let mut spec = json!({
         "entrypoint": "graph",
         "serviceAccountName": WORKFLOW_ACCOUNT,
@@ -197,7 +224,7 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, tasks: &[Value]) 
             {"name": "image", "value": places.image},
         ]},
         "podSpecPatch": pod_patch(run, places).to_string(),
-        "templates": [{"name": "graph", "dag": {"failFast": false, "tasks": tasks}}],
+        "templates": templates,
     });
     if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
         fields.insert("parallelism".to_owned(), json!(64));
@@ -234,11 +261,12 @@ fn pod_patch(run: &RunPlan, places: &Places) -> Value {
         {"name": "forge-clones", "emptyDir": {}},
     ]);
     let containers = match run.runner {
-        // A held request occupies a worker, so there is one for each node that can be open at once, and some more.
+        // A held request occupies a worker, so there is one for each node that can be open at once, one for each band that
+        // is not, and some more.
         Runner::Plugin => json!([
             {"name": "main", "env": [
                 {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", places.agent_tick)},
-                {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + 16).to_string()},
+                {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + run.bands().len() + 15).to_string()},
             ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
             {"name": PLUGIN, "volumeMounts": mounts},
         ]),
@@ -253,24 +281,28 @@ fn labels(run: &RunPlan) -> Value {
 
 /// The ClusterWorkflowTemplates that every Workflow refers to. They do not depend on any plan.
 pub fn templates() -> Vec<Value> {
-    let identity = json!({
-        "run": "{{workflow.parameters.run}}",
-        "environment": "{{workflow.parameters.environment}}",
-        "plan": "{{workflow.parameters.plan}}",
-        "node": "{{inputs.parameters.node}}",
-    });
-    let inputs = json!({"parameters": [{"name": "node"}]});
+    let identity = |of: &str| {
+        json!({
+            "run": "{{workflow.parameters.run}}",
+            "environment": "{{workflow.parameters.environment}}",
+            "plan": "{{workflow.parameters.plan}}",
+            of: format!("{{{{inputs.parameters.{of}}}}}"),
+        })
+    };
+    let inputs = |of: &str| json!({"parameters": [{"name": of}]});
     vec![json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "ClusterWorkflowTemplate",
         "metadata": {"name": "forge-node", "labels": {MANAGED_BY: "forge"}},
         "spec": {"templates": [
-            {"name": "node", "inputs": inputs, "plugin": {PLUGIN: identity}},
+            {"name": "node", "inputs": inputs("node"), "plugin": {PLUGIN: identity("node")}},
+            // Succeeds when a band may begin.
+            {"name": "open", "inputs": inputs("band"), "plugin": {PLUGIN: identity("band")}},
             // Nothing to do: it succeeds when all before it did. A DAG without tasks is not valid, this is.
             {"name": "join", "suspend": {"duration": "0"}},
             {
                 "name": "pod",
-                "inputs": inputs,
+                "inputs": inputs("node"),
                 "serviceAccountName": PLUGIN_ACCOUNT,
                 "container": {
                     "image": "{{workflow.parameters.image}}",

@@ -176,6 +176,24 @@ impl Entry {
     pub fn is_final(&self) -> bool {
         !matches!(self.decision, Decision::Wait(_))
     }
+
+    /// True when all before it was proven once, or nothing changes any more. One that was asked for before its time, because
+    /// its band has begun (docs/adr/0025), has not begun.
+    pub fn has_begun(&self) -> bool {
+        self.is_final() || self.progress.ready_at.is_some()
+    }
+
+    /// When all before it was proven; where that is not known, when it was asked for. Nothing for one that never got so far.
+    pub fn began(&self) -> Option<Timestamp> {
+        let held = match &self.decision {
+            Decision::Wait(wait) => matches!(wait.on, WaitingFor::Predecessor { .. }),
+            Decision::Failed(failure) => {
+                matches!(failure.why, Why::Blocked { .. } | Why::RunTimeout { predecessor: Some(_) })
+            }
+            Decision::Proven(_) => false,
+        };
+        self.progress.ready_at.or(self.started.filter(|_| !held))
+    }
 }
 
 /// The answer about a node before anybody looked at it.
@@ -256,10 +274,10 @@ impl Record {
     pub fn view(&self, plan: &RunPlan) -> Vec<NodeView> {
         let mut views: Vec<NodeView> = Vec::new();
         let mut phases: BTreeMap<NodeId, Phase> = BTreeMap::new();
-        for wanted in plan.wanted() {
-            let entry = self.entries.get(&wanted.node);
+        for (node, predecessors) in plan.waits() {
+            let entry = self.entries.get(&node.id);
             let open: Vec<NodeId> =
-                wanted.predecessors.iter().filter(|p| phases.get(*p) != Some(&Phase::Proven)).cloned().collect();
+                predecessors.into_iter().filter(|p| phases.get(p) != Some(&Phase::Proven)).collect();
             let blocked = open.iter().find(|p| matches!(phases.get(*p), Some(Phase::Failed | Phase::Blocked)));
             let (phase, detail) = match (entry.map(|entry| &entry.decision), blocked) {
                 (Some(Decision::Proven(receipt)), _) => (Phase::Proven, proven(receipt)),
@@ -272,10 +290,10 @@ impl Record {
                 (None, None) if open.is_empty() => (Phase::Starting, String::new()),
                 (None, None) => (Phase::Waiting, String::new()),
             };
-            phases.insert(wanted.node.clone(), phase);
+            phases.insert(node.id.clone(), phase);
             let last = entry.filter(|entry| entry.is_final()).map(|entry| entry.since);
             views.push(NodeView {
-                node: wanted.node,
+                node: node.id.clone(),
                 phase,
                 detail,
                 since: entry.map(|entry| entry.since),

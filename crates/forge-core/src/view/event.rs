@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::gate::{Decision, WaitingFor};
 use crate::name::NodeId;
-use crate::run::{Phase, Record, RunPlan};
+use crate::run::{Entry, Phase, Record, RunPlan};
 use crate::view::{between, shown};
 
 /// Something that happened to a node.
@@ -68,7 +68,7 @@ pub fn events(plan: &RunPlan, record: &Record) -> Vec<Event> {
             events.push(Event { at, node: view.node.clone(), what, detail });
         };
         // Argo Workflows may ask for a node before its predecessors are proven; it has not started then.
-        let began = entry.and_then(|entry| entry.progress.ready_at.or(entry.started));
+        let began = entry.and_then(Entry::began);
         if let Some(at) = began
             && !matches!(view.phase, Phase::Waiting | Phase::Blocked)
         {

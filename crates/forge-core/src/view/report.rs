@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::gate::Decision;
 use crate::name::NodeId;
-use crate::run::{Phase, Record, RunPlan, Runner, result};
+use crate::run::{Entry, Phase, Record, RunPlan, Runner, result};
 use crate::view::chain::resource;
 use crate::view::{Spot, advice, between, shown};
 
@@ -199,8 +199,7 @@ impl RunReport {
         let mut blocks: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
         for (view, node) in views.iter().zip(plan.nodes()) {
             let entry = record.entries.get(&view.node);
-            let started = entry.and_then(|entry| entry.progress.ready_at.or(entry.started));
-            let started = started.filter(|_| view.phase != Phase::Blocked);
+            let started = entry.and_then(Entry::began).filter(|_| view.phase != Phase::Blocked);
             let seconds = started.zip(view.ended).map(|(from, to)| between(from, to).seconds());
             let syncs = entry.map_or(0, |entry| u32::try_from(entry.asked.len()).unwrap_or(u32::MAX));
             statistics.retries = statistics.retries.saturating_add(syncs.saturating_sub(1));
@@ -451,6 +450,22 @@ unfinished: b/two waiting `argocd/proxy` is not proven
 slowest: a/two 46s, a/one 12s
 "
         );
+    }
+
+    #[test]
+    fn what_was_asked_for_before_its_time_has_not_started() {
+        let mut run = sample::stored("r-1", 0);
+        let told = |run: &crate::run::StoredRun| {
+            let report = RunReport::new(&run.plan, &run.record, sample::at(100));
+            let held = report.components.into_iter().find(|component| component.node == "b/two").unwrap();
+            (held.phase, held.started, held.seconds)
+        };
+        assert_eq!(told(&run), ("waiting".to_owned(), None, None));
+        let entry = run.record.entries.get_mut(&"b/two".parse().unwrap()).unwrap();
+        entry.decision = Decision::Failed(
+            crate::gate::Why::RunTimeout { predecessor: Some("argocd/proxy".parse().unwrap()) }.into(),
+        );
+        assert_eq!(told(&run), ("failed".to_owned(), None, None));
     }
 
     #[test]

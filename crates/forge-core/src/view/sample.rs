@@ -49,6 +49,7 @@ fn plan(run: &str) -> RunPlan {
         timeout: seconds(3600),
         runner: Runner::Plugin,
         passed: Default::default(),
+        band: None,
         tasks: nodes.iter().map(task).collect(),
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::duration::Duration;
 use crate::gate::Wanted;
 use crate::name::NodeId;
-use crate::run::{Phase, Record, RunPlan};
+use crate::run::{Entry, Phase, Record, RunPlan};
 use crate::view::{between, shown};
 
 /// A run at one moment.
@@ -52,7 +52,7 @@ impl Table {
             *counts.entry(view.phase).or_default() += 1;
             if matches!(view.phase, Phase::Starting | Phase::Syncing | Phase::Proving) {
                 let entry = record.entries.get(&view.node);
-                let from = entry.and_then(|entry| entry.progress.ready_at.or(entry.started)).or(view.since);
+                let from = entry.and_then(Entry::began).or(view.since);
                 let on = if view.detail.is_empty() { view.phase.as_str().to_owned() } else { shown(&view.detail) };
                 running.push(Running {
                     node: view.node.clone(),
@@ -111,7 +111,7 @@ pub fn predicted(plan: &RunPlan, earlier: &[&Record]) -> Option<Duration> {
 /// How long a node took in a run that synced and proved it.
 fn sync_took(record: &Record, node: &NodeId) -> Option<Duration> {
     let entry = record.entries.get(node).filter(|entry| entry.receipt().is_some_and(|receipt| receipt.synced))?;
-    Some(between(entry.progress.ready_at.or(entry.started)?, entry.since))
+    Some(between(entry.began()?, entry.since))
 }
 
 /// The chain with the largest sum, and the sum. Of equals the one that comes first in the plan.

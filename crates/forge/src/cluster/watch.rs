@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use forge_core::failure::Failure;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Cluster, ClusterError, escaped};
+use super::{Cluster, ClusterError, escaped, within};
 
 /// How long one watch lasts before it is renewed.
 const RENEWED: u64 = 290;
@@ -34,6 +36,80 @@ pub(crate) enum Change {
 
 /// Objects by `namespace/name`.
 pub(crate) type Store = BTreeMap<String, Value>;
+
+/// What is kept of an object that is followed. The rest of it is never built: a Workflow of a thousand nodes is a megabyte,
+/// ten times a second.
+pub(crate) trait Kept: DeserializeOwned + Send + 'static {
+    /// As an object with what was kept. Name and namespace are part of it.
+    fn kept(self) -> Value;
+}
+
+/// All of it.
+impl Kept for Value {
+    fn kept(self) -> Value {
+        self
+    }
+}
+
+/// A list, as the API server writes it.
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Option<Vec<T>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMetadata {
+    resource_version: String,
+}
+
+/// An event of a watch.
+#[derive(Deserialize)]
+struct Event<T> {
+    #[serde(rename = "type")]
+    kind: String,
+    object: T,
+}
+
+/// An event, as far as everybody can read it.
+#[derive(Deserialize)]
+struct AnyEvent {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The change that a line of a watch tells of; nothing where it is none, and no more lines are worth reading where the
+/// server says so.
+enum Told {
+    Change(Change),
+    Nothing,
+    End,
+}
+
+fn told<T: Kept>(line: &str) -> Result<Told, ClusterError> {
+    let unreadable = |error: serde_json::Error| ClusterError::Unreadable(error.to_string());
+    let event: Event<T> = match serde_json::from_str(line) {
+        Ok(event) => event,
+        Err(error) => {
+            // What is no object of the collection, as the word that it is too old, need not look like one.
+            let any: AnyEvent = serde_json::from_str(line).map_err(unreadable)?;
+            let of_object = matches!(any.kind.as_str(), "ADDED" | "MODIFIED" | "DELETED");
+            return if of_object { Err(unreadable(error)) } else { Ok(other(&any.kind)) };
+        }
+    };
+    Ok(match event.kind.as_str() {
+        "ADDED" | "MODIFIED" => Told::Change(Change::Set(event.object.kept())),
+        "DELETED" => Told::Change(Change::Gone(event.object.kept())),
+        kind => other(kind),
+    })
+}
+
+fn other(kind: &str) -> Told {
+    // Anything but a bookmark means that it is listed again, as what is too old.
+    if kind == "BOOKMARK" { Told::Nothing } else { Told::End }
+}
 
 /// A collection that is followed until this is dropped.
 pub(crate) struct Watch {
@@ -98,16 +174,21 @@ fn key(object: &Value) -> String {
 impl Cluster {
     /// Follows a collection.
     pub(crate) fn watch(&self, collection: &str, selector: &str) -> Watch {
+        self.watch_for::<Value>(collection, selector)
+    }
+
+    /// Follows a collection of which only a part of every object matters.
+    pub(crate) fn watch_for<T: Kept>(&self, collection: &str, selector: &str) -> Watch {
         let (sender, changes) = mpsc::channel(256);
         let (cluster, collection, selector) = (self.clone(), collection.to_owned(), selector.to_owned());
-        let task = tokio::spawn(async move { cluster.follow(&collection, &selector, &sender).await });
+        let task = tokio::spawn(async move { cluster.follow::<T>(&collection, &selector, &sender).await });
         Watch { changes, task, trouble: None }
     }
 
-    async fn follow(&self, collection: &str, selector: &str, sender: &mpsc::Sender<Change>) {
+    async fn follow<T: Kept>(&self, collection: &str, selector: &str, sender: &mpsc::Sender<Change>) {
         let mut pause = Duration::from_millis(200);
         loop {
-            match self.one_watch(collection, selector, sender).await {
+            match self.one_watch::<T>(collection, selector, sender).await {
                 // Ended in peace: renewed, but never in a loop of its own.
                 Ok(()) => {
                     pause = Duration::from_millis(200);
@@ -127,7 +208,7 @@ impl Cluster {
         }
     }
 
-    async fn one_watch(
+    async fn one_watch<T: Kept>(
         &self,
         collection: &str,
         selector: &str,
@@ -135,12 +216,11 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let selector = escaped(selector);
         let uri = format!("{collection}?labelSelector={selector}");
-        let mut list = self.send(http::Method::GET, &uri, "", Vec::new()).await?;
-        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let items = match list.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        };
+        let request = Request::get(uri.as_str()).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        let list: List<T> = within(&uri, async { Ok(self.client.request(request).await?) }).await?;
+        let version = list.metadata.resource_version;
+        let items = list.items.unwrap_or_default().into_iter().map(Kept::kept).collect();
         if sender.send(Change::All(items)).await.is_err() {
             return Ok(());
         }
@@ -159,19 +239,79 @@ impl Cluster {
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(ClusterError::Unreachable("a watch fell silent".to_owned())),
             };
-            let mut event: Value =
-                serde_json::from_str(&line).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
-            let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-            let change = match event.get("type").and_then(Value::as_str) {
-                Some("ADDED" | "MODIFIED") => Change::Set(object),
-                Some("DELETED") => Change::Gone(object),
-                Some("BOOKMARK") => continue,
-                // Too old: listed again.
-                _ => return Ok(()),
-            };
-            if sender.send(change).await.is_err() {
-                return Ok(());
+            match told::<T>(&line)? {
+                Told::Change(change) => {
+                    if sender.send(change).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Told::Nothing => {}
+                Told::End => return Ok(()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Only the phase.
+    #[derive(Deserialize)]
+    struct Short {
+        metadata: Value,
+        status: Option<Status>,
+    }
+
+    #[derive(Deserialize)]
+    struct Status {
+        phase: String,
+    }
+
+    impl Kept for Short {
+        fn kept(self) -> Value {
+            json!({"metadata": self.metadata, "phase": self.status.map(|status| status.phase)})
+        }
+    }
+
+    fn line(kind: &str, object: &Value) -> String {
+        json!({"type": kind, "object": object}).to_string()
+    }
+
+    #[test]
+    fn of_an_event_that_is_kept_which_is_wanted() {
+        let object = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {"x": [1, 2]}, "status": {"phase": "Running", "nodes": {}}});
+        let Ok(Told::Change(Change::Set(whole))) = told::<Value>(&line("MODIFIED", &object)) else {
+            panic!("{object}")
+        };
+        assert_eq!(whole, object);
+        let Ok(Told::Change(Change::Gone(short))) = told::<Short>(&line("DELETED", &object)) else {
+            panic!("{object}")
+        };
+        assert_eq!(short, json!({"metadata": {"name": "a", "namespace": "n"}, "phase": "Running"}));
+        assert_eq!(key(&short), "n/a");
+    }
+
+    #[test]
+    fn what_is_no_object_of_the_collection_is_understood_all_the_same() {
+        let status = json!({"kind": "Status", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410});
+        let bookmark = json!({"kind": "Workflow", "metadata": {"resourceVersion": "7", "creationTimestamp": null}});
+        assert!(matches!(told::<Short>(&line("ERROR", &status)), Ok(Told::End)));
+        assert!(matches!(told::<Value>(&line("ERROR", &status)), Ok(Told::End)));
+        assert!(matches!(told::<Short>(&line("BOOKMARK", &bookmark)), Ok(Told::Nothing)));
+        // One that cannot be read is not passed over: what is kept would not be complete.
+        assert!(told::<Short>(&line("ADDED", &status)).is_err());
+        assert!(told::<Short>("{").is_err());
+    }
+
+    #[test]
+    fn a_list_without_items_is_empty_and_keeps_its_version() {
+        let list: List<Short> =
+            serde_json::from_value(json!({"metadata": {"resourceVersion": "5"}, "items": null})).unwrap();
+        assert_eq!((list.metadata.resource_version.as_str(), list.items.is_none()), ("5", true));
+        let list: List<Value> = serde_json::from_value(json!({"items": [{"metadata": {"name": "a"}}]})).unwrap();
+        assert_eq!(list.items.unwrap_or_default().len(), 1);
     }
 }

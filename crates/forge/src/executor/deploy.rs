@@ -170,6 +170,7 @@ async fn orchestrated(
         nodes: &desired.nodes,
         commit: desired.commit.clone(),
         repository: Some(desired.repository().installation.repository.url.value.clone()),
+        band: None,
     };
     let (runner, note) = unless_stopped(interrupts, prepare::runner(place, inputs.runner)).await?;
     if let Some(note) = note {

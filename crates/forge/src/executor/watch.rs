@@ -56,7 +56,7 @@ impl<'w> Watcher<'w> {
         if let Decision::Failed(failure) = &entry.decision {
             self.session.node_failed(failure.class);
         }
-        let started = entry.progress.ready_at.or(entry.started).unwrap_or(event.at);
+        let started = entry.began().unwrap_or(event.at);
         self.session.took("node", started, event.at);
         let application = self.plan.nodes().find(|node| node.id == event.node).map(|node| node.application.to_string());
         let parent = self.session.span(ORCHESTRATION);

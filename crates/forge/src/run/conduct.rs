@@ -27,16 +27,17 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use finish::Finish;
-use workflow::Found;
+use workflow::{Followed, Found};
 
 use super::agent::{self, Supervisor};
 use super::lease::{self, Renewal};
+use super::pieces::Pieces;
 use super::window::Window;
 use super::{Place, keep};
 use crate::argocd::ArgoCd;
 use crate::cluster::{Store, path};
 use crate::metrics::Metrics;
-use crate::recorder::{read_entries, write_piece};
+use crate::recorder::write_piece;
 use crate::serve;
 
 /// Between two writes of the window.
@@ -95,7 +96,8 @@ pub(crate) async fn conduct(
         refreshing: Arc::new(Semaphore::new(REFRESHES)),
         refreshes: Vec::new(),
         standing: RefCell::default(),
-        read: RefCell::default(),
+        entries: RefCell::default(),
+        pieces: RefCell::default(),
     };
     conductor.save().await?;
     let outcome = tokio::select! {
@@ -175,14 +177,10 @@ struct Conductor<'c> {
     refreshes: Vec<tokio::task::JoinHandle<()>>,
     /// Where the run stands, until something changes.
     standing: RefCell<Option<Rc<Standing>>>,
-    /// Pieces of the record as they were read last, by name.
-    read: RefCell<BTreeMap<String, Piece>>,
-}
-
-/// A piece of the record.
-struct Piece {
-    version: String,
-    entries: Vec<(NodeId, Entry)>,
+    /// The entries of the record as they were read last; empty while `standing` has them.
+    entries: RefCell<BTreeMap<NodeId, Entry>>,
+    /// What they were read from.
+    pieces: RefCell<Pieces>,
 }
 
 /// The record and what follows from it.
@@ -197,7 +195,7 @@ impl Conductor<'_> {
         let cluster = &self.place.cluster;
         let namespace = &self.place.places.workflows;
         let mut config_maps = cluster.watch(&path::config_maps(namespace), &selector);
-        let mut workflows = cluster.watch(&self.place.workflows(), &selector);
+        let mut workflows = cluster.watch_for::<Followed>(&self.place.workflows(), &selector);
         let mut pods = cluster.watch(&path::core(namespace, "pods"), "workflows.argoproj.io/component=agent");
         // Where the run stands comes first: a process that begins again must not take proven nodes for open ones.
         for (watch, store) in [(&mut config_maps, &mut self.config_maps), (&mut workflows, &mut self.workflows)] {
@@ -224,12 +222,13 @@ impl Conductor<'_> {
                 self.update_window(&window).await;
             }
             let age = Timestamp::now().duration_since(self.header.started).as_secs();
-            metrics.window_age(if self.unproven().is_empty() { 0 } else { age });
+            let holds = self.standing().views.iter().any(|view| self.is_held(view));
+            metrics.window_age(if holds { age } else { 0 });
             let pace = self.last_window + WINDOW_PACE;
             tokio::select! {
                 changed = config_maps.keep(&mut self.config_maps) => {
                     self.window_due |= changed;
-                    self.standing.take();
+                    self.changed();
                 }
                 _ = workflows.keep(&mut self.workflows) => {}
                 _ = pods.keep(&mut self.pods) => {}
@@ -248,40 +247,39 @@ impl Conductor<'_> {
         if let Some(standing) = &*self.standing.borrow() {
             return standing.clone();
         }
-        let mut record = Record { header: self.header.clone(), entries: Default::default() };
-        for config_map in self.config_maps.values() {
-            record.entries.extend(self.entries(config_map));
-        }
+        let mut entries = self.entries.take();
+        self.pieces.borrow_mut().update(&self.config_maps, &self.known, &mut entries);
+        let record = Record { header: self.header.clone(), entries };
         let views = record.view(&self.plan);
         let standing = Rc::new(Standing { record, views });
         self.standing.replace(Some(standing.clone()));
         standing
     }
 
-    /// The entries of a piece of the record, read once for each version of it.
-    fn entries(&self, config_map: &Value) -> Vec<(NodeId, Entry)> {
-        let text = |pointer: &str| config_map.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (name, version) = (text("/metadata/name"), text("/metadata/resourceVersion"));
-        let mut read = self.read.borrow_mut();
-        match read.get(name) {
-            Some(piece) if piece.version == version => piece.entries.clone(),
-            _ => {
-                let entries = read_entries(config_map, &self.known);
-                read.insert(name.to_owned(), Piece { version: version.to_owned(), entries: entries.clone() });
-                entries
-            }
+    /// Something has changed: where the run stands is worked out again, from what is known and what is new.
+    fn changed(&self) {
+        let Some(standing) = self.standing.take() else { return };
+        if let Ok(standing) = Rc::try_unwrap(standing) {
+            self.entries.replace(standing.record.entries);
+        } else {
+            // Somebody still looks at it: everything is read again.
+            self.entries.take();
+            self.pieces.take();
         }
     }
 
     /// What the window must hold: everything that is not proven, but for what was found proven before the run began.
     fn unproven(&self) -> BTreeSet<NodeId> {
         let standing = self.standing();
-        let held = standing.views.iter().filter(|view| match view.phase {
+        standing.views.iter().filter(|view| self.is_held(view)).map(|view| view.node.clone()).collect()
+    }
+
+    fn is_held(&self, view: &NodeView) -> bool {
+        match view.phase {
             Phase::Proven => false,
             Phase::Failed | Phase::Blocked => true,
             _ => !self.plan.passed.contains(&view.node),
-        });
-        held.map(|view| view.node.clone()).collect()
+        }
     }
 
     /// Lets proven nodes leave the window, and Argo CD look at them at once.

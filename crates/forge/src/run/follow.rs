@@ -11,21 +11,27 @@ use serde_json::{Value, json};
 
 use super::agent::reason as pod_reason;
 use super::lease::Conducted;
+use super::pieces::Pieces;
 use super::{Place, job};
 use crate::cluster::{Store, Watch, path};
 use crate::interrupt::Interrupts;
-use crate::recorder::{read_entries, write_piece};
+use crate::recorder::write_piece;
 use crate::serve;
 
 /// When a Job whose pod does not start is worth a word.
 const SLOW_START: Duration = Duration::from_secs(15);
 
-/// The record that these ConfigMaps hold; nothing before the run has a header.
-fn record(store: &Store, known: &BTreeSet<NodeId>) -> Option<Record> {
-    let text = store.values().find_map(|found| found.get("data")?.get(HEADER_KEY)?.as_str())?;
-    let header: Header = serde_json::from_str(text).ok()?;
-    let entries = store.values().flat_map(|config_map| read_entries(config_map, known));
-    Some(Record { header, entries: entries.collect() })
+/// The record that these ConfigMaps hold, of which `last` is known; nothing before the run has a header.
+fn record(last: Option<Record>, store: &Store, known: &BTreeSet<NodeId>, pieces: &mut Pieces) -> Option<Record> {
+    let text = store.values().find_map(|found| found.get("data")?.get(HEADER_KEY)?.as_str());
+    let header: Option<Header> = text.and_then(|text| serde_json::from_str(text).ok());
+    let Some(header) = header else {
+        *pieces = Pieces::default();
+        return None;
+    };
+    let mut entries = last.map(|record| record.entries).unwrap_or_default();
+    pieces.update(store, known, &mut entries);
+    Some(Record { header, entries })
 }
 
 /// Follows until the run has ended and gives its record. A first interrupt asks the run to stop, a second one stops only
@@ -48,6 +54,7 @@ pub(crate) async fn follow(
     // Whoever conducts it here has no Job, and need not be allowed to look at any.
     let mut jobs = (conducted == Conducted::ByJob).then(|| place.cluster.watch(&jobs, &selector));
     let (mut store, mut job_store, known) = (Store::new(), Store::new(), plan.names());
+    let mut pieces = Pieces::default();
     let (mut heard, mut changed, mut trouble) = (0, false, None);
     // Only a Job can be late.
     let mut slow = (conducted == Conducted::ByJob).then(|| tokio::time::Instant::now() + SLOW_START);
@@ -79,7 +86,7 @@ pub(crate) async fn follow(
             return Err(refused);
         }
         if std::mem::take(&mut changed) {
-            last = record(&store, &known);
+            last = record(last, &store, &known, &mut pieces);
         }
         let Some(record) = &last else {
             if slow.is_some_and(|at| tokio::time::Instant::now() > at) {

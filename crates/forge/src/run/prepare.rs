@@ -44,6 +44,8 @@ pub(crate) struct Made<'m> {
     pub(crate) commit: CommitId,
     /// The GitOps repository, as Applications name it.
     pub(crate) repository: Option<String>,
+    /// With how many tasks a band is full, instead of what is usual (docs/adr/0025).
+    pub(crate) band: Option<usize>,
 }
 
 /// Where runs take place, as bootstrap left it.
@@ -181,6 +183,7 @@ pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>, runner
     run.commit = Some(made.commit.clone());
     run.repository.clone_from(&made.repository);
     run.runner = runner;
+    run.band = made.band.or(run.band);
     let run = Arc::new(run);
     let decisions = decisions(&run, feed).await?;
     let window_left = window_left(place, &run).await?;

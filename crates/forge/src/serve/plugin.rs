@@ -4,6 +4,8 @@
 //! then the agent is told to ask again. Every node has one task here, however often it is asked for: after a restart of
 //! agent, plugin or controller the same question finds the same answer. It never reports Running: such a node would
 //! escape every deadline.
+//!
+//! A large run has bands (docs/adr/0025): a request may also ask whether one may begin. It is held in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -149,14 +151,22 @@ async fn execute(
         return (StatusCode::OK, Json(json!({})));
     };
     let field = |name: &str| asked.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (run, node) = match (field("run").parse::<RunId>(), field("node").parse::<NodeId>()) {
-        (Ok(run), Ok(node)) => (run, node),
-        (Err(error), _) | (_, Err(error)) => return failed(&format!("the template names no run and node: {error}")),
+    let run = match field("run").parse::<RunId>() {
+        Ok(run) => run,
+        Err(error) => return failed(&format!("the template names no run: {error}")),
     };
     let open = match plugin.open(&run).await {
         Ok(open) => open,
         // The agent asks again when it is told that the service is not available.
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"message": error.message}))),
+    };
+    if asked.get("band").is_some() {
+        plugin.watch_over(&run, &open);
+        return plugin.band(&run, field("band"), &open).await;
+    }
+    let node = match field("node").parse::<NodeId>() {
+        Ok(node) => node,
+        Err(error) => return failed(&format!("the template names no node: {error}")),
     };
     if !open.prover.knows(&node) {
         return failed(&format!("run `{run}` has no node `{node}`"));
@@ -174,8 +184,13 @@ async fn execute(
             (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": message}})))
         }
         Some(Decision::Failed(failure)) => failed(&failure.why.to_string()),
-        Some(Decision::Wait(_)) | None => (StatusCode::OK, Json(json!({"node": {}, "requeue": REQUEUE}))),
+        Some(Decision::Wait(_)) | None => later(),
     }
+}
+
+/// The agent is to ask again.
+fn later() -> (StatusCode, Json<Value>) {
+    (StatusCode::OK, Json(json!({"node": {}, "requeue": REQUEUE})))
 }
 
 fn failed(message: &str) -> (StatusCode, Json<Value>) {
@@ -199,6 +214,20 @@ impl Plugin {
         }
         for node in open.recorder.proven() {
             drop(self.node(run, &node, open));
+        }
+    }
+
+    /// Whether a band may begin: succeeds when it may, and says otherwise that it is to be asked again.
+    async fn band(&self, run: &RunId, band: &str, open: &Open) -> (StatusCode, Json<Value>) {
+        let unknown = || failed(&format!("run `{run}` has no band `{}`", clip(band)));
+        let Ok(number) = band.parse::<usize>() else { return unknown() };
+        let held = self.metrics.hold();
+        let opened = tokio::time::timeout(HOLD, open.prover.opened(number)).await;
+        drop(held);
+        match opened {
+            Ok(Some(())) => (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "may begin"}}))),
+            Ok(None) => unknown(),
+            Err(_) => later(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, config_map, deployment};
 
-use crate::stage::{Stage, names};
+use crate::stage::{PATIENCE, Stage, names};
 
 /// A node whose limits are short, so that its failure is not waited for.
 fn hasty(mut node: TwinNode) -> TwinNode {
@@ -82,6 +82,52 @@ fn what_fails_hangs_flaps_or_is_empty_stops_what_depends_on_it_and_after_the_fix
     assert_eq!(stage.held(), names(&[]));
     let history = stage.forge(&["history"]);
     assert!(history.stdout.contains("partial") && history.stdout.contains("done"), "{}", history.stdout);
+}
+
+#[test]
+fn a_failure_stops_what_is_behind_it_in_every_band_and_nothing_else() {
+    let stage = Stage::new("bands", true, |options| {
+        let image = &options.image;
+        let pod = |name: &str, extra: &[(&str, &str)]| vec![deployment(name, image, 1, extra)];
+        vec![
+            TwinNode::new("well", &[], pod("well", &[])),
+            hasty(TwinNode::new("fails", &[], pod("fails", &[("FAIL", "crash")]))),
+            TwinNode::new("side", &["well"], pod("side", &[])),
+            TwinNode::new("after", &["fails"], vec![config_map("after", "1")]),
+            // In one band with what is blocked and with what is not, and behind both.
+            TwinNode::new("both", &["after", "side"], vec![config_map("both", "1")]),
+            TwinNode::new("end", &["side"], vec![config_map("end", "1")]),
+            TwinNode::new("last", &["both"], vec![config_map("last", "1")]),
+            TwinNode::new("far", &["well", "end"], vec![config_map("far", "1")]),
+        ]
+    });
+    let ended = stage.forge(&["platform", "deploy", "--band", "2"]);
+    assert_eq!(ended.code, 2, "{}\n{}", ended.stdout, ended.stderr);
+    for node in ["well", "side", "end", "far"] {
+        assert_eq!(stage.answer(node).as_deref(), Some("proven"), "{node}");
+    }
+    for node in ["after", "both", "last"] {
+        assert_eq!(stage.syncs(node), 0, "{node}");
+    }
+    assert_eq!(stage.held(), names(&["fails", "after", "both", "last"]));
+    // It came to its end by itself: no band was left waiting to be opened.
+    let workflow = format!("forge-{}", stage.runs().last().unwrap());
+    let found = eventually("the Workflow has ended", PATIENCE, || {
+        let found = stage.environment.json(&["get", "workflow", &workflow, "-n", "argo"]);
+        if found["status"]["phase"] == "Failed" { Ok(found) } else { Err(found["status"]["phase"].to_string()) }
+    });
+    let templates = found["spec"]["templates"].as_array().unwrap();
+    let templates: Vec<&str> = templates.iter().map(|template| template["name"].as_str().unwrap()).collect();
+    assert_eq!(templates, ["graph", "band-0", "band-1", "band-2", "band-3"]);
+    let why = stage.forge(&["why", &stage.options.id("last")]);
+    assert!(why.stdout.contains("fails"), "{}", why.stdout);
+    // The fix: the rest is synced, and it alone.
+    let (file, manifest) = deployment("fails", &stage.options.image, 1, &[]);
+    stage.environment.push(&[(format!("apps/fails/{file}"), manifest)], "the fix");
+    let ended = stage.forge(&["platform", "deploy", "--band", "2"]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(["well", "side", "end", "far", "last"].map(|node| stage.syncs(node)), [1; 5]);
+    assert_eq!(stage.held(), names(&[]));
 }
 
 #[test]

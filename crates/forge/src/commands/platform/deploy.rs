@@ -68,6 +68,9 @@ pub(crate) struct Arguments {
     /// Deadline of the whole run, instead of the graph's own
     #[arg(long, value_name = "DURATION")]
     timeout: Option<forge_core::duration::Duration>,
+    /// With how many tasks a band of the Workflow is full; for tests of graphs that are small
+    #[arg(long, value_name = "TASKS", hide = true)]
+    band: Option<usize>,
     /// How the report is written
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -106,6 +109,7 @@ impl Arguments {
             runner: None,
             commit: None,
             timeout: None,
+            band: None,
             output: Format::Text,
             cluster,
         }
@@ -133,6 +137,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         nodes: &nodes,
         commit,
         repository: Some(repository.installation.repository.url.value.clone()),
+        band: arguments.band,
     };
     let argocd_namespace = repository.installation.argo.namespace.to_string();
     block_on(deploy(arguments, &argocd_namespace, &made, output))?

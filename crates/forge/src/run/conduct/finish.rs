@@ -123,9 +123,9 @@ impl Conductor<'_> {
             if let Some(Value::Object(known)) = self.config_maps.get_mut(&key).and_then(|found| found.get_mut("data")) {
                 known.insert(entry_key(&node.id), json!(shortened(&entry)));
             }
-            self.read.borrow_mut().remove(&name);
+            self.pieces.borrow_mut().forget(&key);
         }
-        self.standing.take();
+        self.changed();
         Ok(())
     }
 

@@ -8,11 +8,12 @@ use forge_core::name::clip;
 use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{CANCEL_KEY, Ended, HEADER_KEY, Header, Record, Verdict, result};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Conductor, patiently};
-use crate::cluster::path;
+use crate::cluster::{Kept, path};
 
 /// How often a lost Workflow is submitted again.
 const MOST_RESUBMISSIONS: u32 = 30;
@@ -135,6 +136,47 @@ impl Conductor<'_> {
     }
 }
 
+/// What is followed of a Workflow: which it is and how it stands. Its tasks and their status are the plugin's business.
+#[derive(Deserialize)]
+pub(super) struct Followed {
+    metadata: Named,
+    #[serde(default)]
+    spec: Wished,
+    status: Option<Shown>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Named {
+    name: String,
+    namespace: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Wished {
+    shutdown: Option<String>,
+    suspend: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Shown {
+    phase: Option<String>,
+    message: Option<String>,
+}
+
+impl Kept for Followed {
+    fn kept(self) -> Value {
+        let (metadata, spec, status) = (self.metadata, self.spec, self.status.unwrap_or_default());
+        json!({
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "spec": {"shutdown": spec.shutdown, "suspend": spec.suspend},
+            "status": {"phase": status.phase, "message": status.message},
+        })
+    }
+}
+
 /// What counts of a Workflow.
 pub(super) struct Found {
     pub(super) ended: bool,
@@ -151,5 +193,33 @@ impl Found {
             stopped: Some(text("/spec/shutdown").to_owned()).filter(|shutdown| !shutdown.is_empty()),
             message: text("/status/message").to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_followed_of_a_workflow_is_all_that_counts() {
+        let whole = json!({
+            "metadata": {"name": "forge-dev-1", "namespace": "argo", "labels": {"a": "b"}, "managedFields": [{}]},
+            "spec": {"shutdown": "Stop", "suspend": true, "templates": [{"name": "graph"}]},
+            "status": {"phase": "Failed", "message": "stopped", "nodes": {"x": {"phase": "Failed"}}},
+        });
+        let followed: Followed = serde_json::from_value(whole.clone()).unwrap();
+        let kept = followed.kept();
+        for pointer in ["/metadata/name", "/metadata/namespace", "/spec/suspend"] {
+            assert_eq!(kept.pointer(pointer), whole.pointer(pointer), "{pointer}");
+        }
+        let told = |workflow: &Value| {
+            let found = Found::of(workflow);
+            (found.ended, found.stopped, found.message)
+        };
+        assert_eq!(told(&kept), told(&whole));
+        // One that nobody has looked at yet.
+        let new = json!({"metadata": {"name": "x", "namespace": "argo"}, "spec": {"templates": []}});
+        let followed: Followed = serde_json::from_value(new.clone()).unwrap();
+        assert_eq!(told(&followed.kept()), told(&new));
     }
 }
