@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::bootstrap::{Placed, metadata, placed};
-use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, Places};
+use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::format::{Environment, Repository, Schedule, Sync};
 use crate::name::EnvironmentName;
@@ -324,12 +324,15 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                         "volumeMounts": [
                             {"name": "config", "mountPath": "/config", "readOnly": true},
                             {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
+                            {"name": GIT_SECRET, "mountPath": GIT_SECRET_PATH, "readOnly": true},
                             {"name": "tmp", "mountPath": "/tmp"},
                         ],
                     }],
                     "volumes": [
                         {"name": "config", "configMap": {"name": configuration_name(environment)}},
                         {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+                        // Credentials of the repository, where it is not public.
+                        {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
                         // The clone of the repository.
                         {"name": "tmp", "emptyDir": {}},
                     ],
@@ -399,7 +402,7 @@ fn rules(places: &Places) -> Vec<(String, &'static str)> {
     let environment = format!("object.metadata.labels['{ENVIRONMENT_LABEL}']");
     let pod = "object.spec.template.spec";
     let container = format!("{pod}.containers[0]");
-    let mounts = list(&["/config", ARGOCD_SECRET_PATH, "/tmp"]);
+    let mounts = list(&["/config", ARGOCD_SECRET_PATH, GIT_SECRET_PATH, "/tmp"]);
     vec![
         (
             format!("object.metadata.name.startsWith('forge-' + {environment} + '-')"),
@@ -444,9 +447,9 @@ fn rules(places: &Places) -> Vec<(String, &'static str)> {
         ),
         (
             format!(
-                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || (v.name == '{ARGOCD_SECRET}' && has(v.secret) && v.secret.secretName == '{ARGOCD_SECRET}') || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, m.mountPath in {mounts} && !has(m.subPath) && !has(m.subPathExpr))"
+                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || (v.name == '{ARGOCD_SECRET}' && has(v.secret) && v.secret.secretName == '{ARGOCD_SECRET}') || (v.name == '{GIT_SECRET}' && has(v.secret) && v.secret.secretName == '{GIT_SECRET}') || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, m.mountPath in {mounts} && !has(m.subPath) && !has(m.subPathExpr))"
             ),
-            "the pod of an event has its configuration, the token of Argo CD and a place for a clone",
+            "the pod of an event has its configuration, the token of Argo CD, credentials for Git and a place for a clone",
         ),
         (
             format!(
@@ -593,10 +596,23 @@ mod tests {
     }
 
     #[test]
+    fn the_job_of_an_event_has_credentials_of_a_private_repository_where_there_are_some() {
+        let job = event_job(&Places::default(), &"dev".parse().unwrap(), "");
+        let pod = &job["spec"]["template"]["spec"];
+        let named = |list: &Value| {
+            let items = list.as_array().cloned().unwrap_or_default();
+            items.into_iter().find(|item| item["name"] == GIT_SECRET).unwrap_or_default()
+        };
+        assert_eq!(named(&pod["containers"][0]["volumeMounts"])["mountPath"], GIT_SECRET_PATH);
+        let secret = &named(&pod["volumes"])["secret"];
+        assert_eq!((&secret["secretName"], &secret["optional"]), (&json!(GIT_SECRET), &json!(true)));
+    }
+
+    #[test]
     fn the_policy_lets_nothing_else_pass() {
         let pod = "/spec/template/spec";
         let container = "/spec/template/spec/containers/0";
-        let put: [(&str, &str, Value); 22] = [
+        let put: [(&str, &str, Value); 23] = [
             ("/metadata", "name", json!("forge-other-0123456789ab-012345")),
             ("/metadata", "ownerReferences", json!([{"kind": "Workflow"}])),
             ("/metadata", "finalizers", json!(["a/b"])),
@@ -615,8 +631,9 @@ mod tests {
             (container, "envFrom", json!([{"secretRef": {"name": "x"}}])),
             (container, "lifecycle", json!({"postStart": {"exec": {"command": ["forge"]}}})),
             ("/spec/template/spec/containers/0/env/0", "value", json!("production")),
-            ("/spec/template/spec/containers/0/volumeMounts/2", "mountPath", json!("/usr/local/bin")),
+            ("/spec/template/spec/containers/0/volumeMounts/3", "mountPath", json!("/usr/local/bin")),
             ("/spec/template/spec/volumes/1/secret", "secretName", json!("argocd-secret")),
+            ("/spec/template/spec/volumes/2/secret", "secretName", json!("argocd-secret")),
             ("/spec/template/spec/containers/0/securityContext", "privileged", json!(true)),
             ("/spec/template/spec/containers/0/securityContext/capabilities", "add", json!(["SYS_ADMIN"])),
         ];
