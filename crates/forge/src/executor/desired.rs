@@ -158,7 +158,7 @@ fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
 }
 
 /// Checks the repository and makes the plan.
-fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
+pub(super) fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
     let tree = tree(&folder);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
