@@ -132,13 +132,42 @@ fn owned(name: &str, places: &Places, environment: &EnvironmentName) -> Value {
     })
 }
 
+/// What a namespace that enforces `restricted` wants of a pod, for the Job and for all pods of Argo Events, whose controller
+/// adds nothing of its own. With a user, because images of Argo Events and NATS name none; one for all containers, because
+/// NATS is sent signals by its neighbour.
+fn of_pod() -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}})
+}
+
+/// The same of a container.
+fn of_container() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+/// How Argo Events makes the pod of an EventSource or a Sensor.
+fn template(account: &str) -> Value {
+    json!({
+        "serviceAccountName": account,
+        "securityContext": of_pod(),
+        "container": {"securityContext": of_container()},
+    })
+}
+
 /// Three replicas, as few as JetStream agrees with. Without volumes: what is lost with all three at once is a push that
 /// the next one, or the clock, makes up for.
 fn event_bus(places: &Places) -> Value {
+    let container = json!({"securityContext": of_container()});
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "EventBus",
         "metadata": metadata(EVENT_BUS, Some(&places.workflows)),
-        "spec": {"jetstream": {"version": "latest", "replicas": 3}},
+        "spec": {"jetstream": {
+            "version": "latest",
+            "replicas": 3,
+            "securityContext": of_pod(),
+            "containerTemplate": container,
+            "reloaderContainerTemplate": container,
+            "metricsContainerTemplate": container,
+        }},
     })
 }
 
@@ -149,7 +178,7 @@ fn webhook(places: &Places) -> Value {
         "metadata": metadata(WEBHOOK_SOURCE, Some(&places.workflows)),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": WEBHOOK_ACCOUNT},
+            "template": template(WEBHOOK_ACCOUNT),
             "service": {"ports": [{"name": "http", "port": WEBHOOK_PORT, "targetPort": WEBHOOK_PORT}]},
             "github": {"push": {
                 // Wanted by validation. Only who registers hooks by himself, for which he would need a token, reads it.
@@ -170,7 +199,7 @@ fn clock(places: &Places, environment: &EnvironmentName, schedule: &Schedule) ->
         "metadata": owned(&clock_name(environment), places, environment),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": WEBHOOK_ACCOUNT},
+            "template": template(WEBHOOK_ACCOUNT),
             "calendar": {"schedule": {"schedule": schedule.cron(), "timezone": schedule.zone()}},
         },
     })
@@ -229,7 +258,7 @@ fn sensor(places: &Places, branch: &str, trigger: &Trigger<'_>) -> Value {
         "metadata": owned(&sensor_name(environment), places, environment),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": EVENTS_ACCOUNT},
+            "template": template(EVENTS_ACCOUNT),
             "dependencies": dependencies,
             "triggers": triggers,
         },
@@ -301,7 +330,7 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                     "restartPolicy": "Never",
                     "serviceAccountName": EXECUTOR_ACCOUNT,
                     "terminationGracePeriodSeconds": 10,
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "securityContext": of_pod(),
                     "containers": [{
                         "name": "executor",
                         "image": places.image,
@@ -542,6 +571,29 @@ mod tests {
         assert_eq!(sensor["spec"]["dependencies"][0]["eventSourceName"], "forge-at-dev");
         assert_eq!(template["k8s"]["source"]["resource"]["metadata"]["name"], "forge-dev-at-");
         assert_eq!(template["k8s"]["parameters"][0]["src"]["contextTemplate"], MINUTE);
+    }
+
+    #[test]
+    fn every_pod_of_triggers_passes_where_only_restricted_ones_do() {
+        let objects = objects(true, Some("0 3 * * *"));
+        let restricted = |pod: &Value, containers: &[&Value]| {
+            assert_eq!(pod["runAsNonRoot"], true);
+            // Images of Argo Events and NATS name no user, and root is refused.
+            assert!(pod["runAsUser"].as_u64().is_some_and(|user| user > 0), "{pod}");
+            assert_eq!(pod["seccompProfile"]["type"], "RuntimeDefault");
+            for container in containers {
+                assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+                assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+            }
+        };
+        let templates = [("EventSource", WEBHOOK_SOURCE), ("EventSource", "forge-at-dev"), ("Sensor", "forge-dev")];
+        for (kind, name) in templates {
+            let template = &of(&objects, kind, name)["spec"]["template"];
+            restricted(&template["securityContext"], &[&template["container"]]);
+        }
+        let bus = &of(&objects, "EventBus", EVENT_BUS)["spec"]["jetstream"];
+        let containers = ["containerTemplate", "reloaderContainerTemplate", "metricsContainerTemplate"];
+        restricted(&bus["securityContext"], &containers.map(|container| &bus[container]));
     }
 
     #[test]
