@@ -87,6 +87,8 @@ pub fn pod(probe: &Probe) -> Value {
     let mut container = json!({
         "name": "forge",
         "image": probe.image,
+        // One that a node has already would say nothing about the registry, which the next node needs.
+        "imagePullPolicy": "Always",
         "command": ["forge"],
         "args": ["--version"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -191,11 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_as_restricted_as_the_executors_and_mounts_a_volume_only_if_it_is_to() {
+    fn the_pod_is_as_restricted_as_the_executors_is_really_pulled_and_mounts_a_volume_only_if_it_is_to() {
         let spec = pod(&probe(false))["spec"].clone();
         assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
         assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         let container = &spec["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "Always");
         assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
         assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
         assert!(spec.get("volumes").is_none() && container.get("volumeMounts").is_none());
