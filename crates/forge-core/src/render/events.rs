@@ -656,7 +656,8 @@ mod tests {
             items.into_iter().find(|item| item["name"] == GIT_SECRET).unwrap_or_default()
         };
         assert_eq!(named(&pod["containers"][0]["volumeMounts"])["mountPath"], GIT_SECRET_PATH);
-        let secret = &named(&pod["volumes"])["secret"];
+        let volume = named(&pod["volumes"]);
+        let secret = &volume["secret"];
         assert_eq!((&secret["secretName"], &secret["optional"]), (&json!(GIT_SECRET), &json!(true)));
     }
 
