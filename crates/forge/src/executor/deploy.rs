@@ -102,7 +102,6 @@ pub(super) async fn deploy(
     } else {
         ArgoCd::through(&place.cluster, &place.places.workflows).await?
     };
-    // It listens to interrupts itself: a run is stopped, not dropped.
     let made = Made {
         plan: &desired.plan,
         graph: &desired.graph,
@@ -111,6 +110,7 @@ pub(super) async fn deploy(
         repository: Some(installation.repository.url.value.clone()),
         credentials: desired::credentials(options),
     };
+    // It listens to interrupts itself: a run is stopped, not dropped.
     let work = orchestrated(session, traces, inputs, &made, &place, &argocd, interrupts);
     session.phase(traces, ORCHESTRATION, None, work).await
 }
