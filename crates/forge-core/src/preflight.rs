@@ -29,8 +29,8 @@ pub use limits::{LimitFacts, QuotaFacts, limits};
 pub use namespaces::{NamespaceFacts, namespaces, pod_security};
 pub use nodes::{NodeFacts, nodes};
 pub use objects::{
-    EXPIRES_ANNOTATION, NAME_PREFIX, PREFLIGHT_LABEL, Probe, claim, is_left, leftovers, namespace, pod,
-    pod_security_labels,
+    EXPIRES_ANNOTATION, NAME_PREFIX, PREFLIGHT_LABEL, Probe, claim, has_pull_secrets, is_left, leftovers, namespace,
+    pod, pod_security_labels,
 };
 pub use pod::{Ended, Seen, Stage, Tried, stage, tried};
 pub use report::{Checked, Finding, Judged, Looked, PreflightReport, Severity};

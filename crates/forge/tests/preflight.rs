@@ -573,6 +573,26 @@ fn where_namespaces_may_not_be_made_the_pod_starts_where_runs_do_and_is_removed_
 }
 
 #[test]
+fn where_accounts_of_a_run_have_credentials_for_a_registry_the_pod_starts_with_them() {
+    let with = json!({"imagePullSecrets": [{"name": "registry"}]});
+    let account = |name: &str| format!("/api/v1/namespaces/argo/serviceaccounts/{name}");
+    let mut world = good();
+    for name in ["forge-executor", "forge-workflow"] {
+        world.answers.insert(account(name), with.clone());
+    }
+    let came = check(world, EXISTING, &[]);
+    assert_eq!(came.code, 0, "{:#}\n{}", came.report, came.stderr);
+    let made: Vec<&String> = came.writes.iter().filter(|line| line.starts_with("POST")).collect();
+    assert_eq!((made, came.left.len()), (vec![&"POST /api/v1/namespaces/argo/pods".to_owned()], 0));
+    // The agent's pod would still not start.
+    let mut world = good();
+    world.answers.insert(account("forge-executor"), with);
+    let came = check(world, EXISTING, &[]);
+    let there = came.writes.iter().any(|write| write.ends_with("/namespaces/argo/pods"));
+    assert!(came.code == 0 && !there, "{:?}", came.writes);
+}
+
+#[test]
 fn what_may_not_be_read_is_a_note_and_keeps_nobody_from_going_on() {
     let mut world = good();
     for path in ["/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses", "/apis/apps/v1/deployments"] {

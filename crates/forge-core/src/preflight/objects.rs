@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Check, Finding, Judged, Severity, count, mark, text};
+use super::{Check, Finding, Judged, Severity, count, items, mark, text};
 use crate::render::MANAGED_BY;
 
 /// What the names of all that a check makes begin with.
@@ -29,6 +29,8 @@ pub struct Probe {
     pub namespace: String,
     /// The image of the executor.
     pub image: String,
+    /// The account, where it has credentials for a registry.
+    pub account: Option<&'static str>,
     /// With a volume.
     pub volume: bool,
     /// Until when it may be used.
@@ -87,6 +89,8 @@ pub fn pod(probe: &Probe) -> Value {
     let mut container = json!({
         "name": "forge",
         "image": probe.image,
+        // One that a node has already would say nothing about the registry, which the next node needs.
+        "imagePullPolicy": "Always",
         "command": ["forge"],
         "args": ["--version"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -109,9 +113,15 @@ pub fn pod(probe: &Probe) -> Value {
         spec.insert("volumes".to_owned(), json!([claim]));
     }
     if let Value::Object(spec) = &mut spec {
+        spec.extend(probe.account.map(|account| ("serviceAccountName".to_owned(), json!(account))));
         spec.insert("containers".to_owned(), json!([container]));
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": probe.metadata_in(), "spec": spec})
+}
+
+/// Whether pods of an account have credentials for a registry by it.
+pub fn has_pull_secrets(account: &Value) -> bool {
+    items(account, "/imagePullSecrets").next().is_some()
 }
 
 /// True for what a check made that did not end well enough to remove it. `now` is the time of the API server. What another
@@ -166,6 +176,7 @@ mod tests {
             id: "0a1b2c3d".to_owned(),
             namespace: "forge-preflight-0a1b2c3d".to_owned(),
             image: "forge@sha256:00".to_owned(),
+            account: None,
             volume,
             expires: at("2026-11-16T10:05:00Z"),
         }
@@ -191,17 +202,30 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_as_restricted_as_the_executors_and_mounts_a_volume_only_if_it_is_to() {
+    fn the_pod_is_as_restricted_as_the_executors_is_really_pulled_and_mounts_a_volume_only_if_it_is_to() {
         let spec = pod(&probe(false))["spec"].clone();
         assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
         assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         let container = &spec["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "Always");
         assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
         assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
         assert!(spec.get("volumes").is_none() && container.get("volumeMounts").is_none());
         let with = pod(&probe(true))["spec"].clone();
         let claimed = with["volumes"][0]["persistentVolumeClaim"]["claimName"].clone();
         assert_eq!(claimed, claim(&probe(true))["metadata"]["name"]);
+    }
+
+    #[test]
+    fn an_account_is_taken_only_where_it_has_credentials_for_a_registry() {
+        assert!(has_pull_secrets(&json!({"imagePullSecrets": [{"name": "registry"}]})));
+        for without in [json!({}), json!({"imagePullSecrets": []}), json!({"imagePullSecrets": null}), json!(null)] {
+            assert!(!has_pull_secrets(&without), "{without}");
+        }
+        assert!(pod(&probe(false))["spec"].get("serviceAccountName").is_none());
+        let with = pod(&Probe { account: Some("forge-executor"), ..probe(false) });
+        assert_eq!(with["spec"]["serviceAccountName"], "forge-executor");
+        assert_eq!(with["spec"]["automountServiceAccountToken"], false);
     }
 
     #[test]

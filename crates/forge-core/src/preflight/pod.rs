@@ -218,7 +218,7 @@ fn by_image(tried: &Tried, words: Vec<String>) -> Vec<Judged> {
     let all = words.join("\n").to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| all.contains(part));
     let fix = if has(&["unauthorized", "authentication required", "denied", "403 forbidden"]) {
-        "give the nodes credentials for this registry, or the accounts of the namespace an imagePullSecret; `crictl pull IMAGE` on a node must work"
+        "give the nodes credentials for this registry (`crictl pull IMAGE` on a node must work), or give accounts `forge-executor`, `forge-workflow` and `forge-executor-plugin` in the namespace of Argo Workflows an imagePullSecret, before this: docs/guides/credentials.md"
     } else if has(&["not found", "manifest unknown", "invalidimagename", "couldn't parse"]) {
         "push the image that --image names, or correct it: `skopeo inspect docker://IMAGE` must find it"
     } else if has(&["no such host", "no route", "connection refused", "timeout", "deadline", "i/o timeout", "dial tcp"])
@@ -358,7 +358,7 @@ mod tests {
     fn an_image_that_cannot_be_pulled_is_told_in_kubernetes_own_words_with_the_fix_for_its_kind() {
         for (message, fix) in [
             ("rpc error: code = NotFound desc = failed to pull and unpack image: not found", "push the image"),
-            ("pull access denied, repository does not exist or may require authorization", "credentials"),
+            ("pull access denied, repository does not exist or may require authorization", "`forge-workflow`"),
             ("dial tcp: lookup registry.example.com: no such host", "reach the registry"),
             ("x509: certificate signed by unknown authority", "trust the registry"),
             ("no match for platform in manifest", "processors of the nodes"),

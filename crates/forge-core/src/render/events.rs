@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::bootstrap::{Placed, metadata, placed};
-use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, Places};
+use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::format::{Environment, Repository, Schedule, Sync};
 use crate::name::EnvironmentName;
@@ -132,13 +132,42 @@ fn owned(name: &str, places: &Places, environment: &EnvironmentName) -> Value {
     })
 }
 
+/// What a namespace that enforces `restricted` wants of a pod, for the Job and for all pods of Argo Events, whose controller
+/// adds nothing of its own. With a user, because images of Argo Events and NATS name none; one for all containers, because
+/// NATS is sent signals by its neighbour.
+fn of_pod() -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}})
+}
+
+/// The same of a container.
+fn of_container() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+/// How Argo Events makes the pod of an EventSource or a Sensor.
+fn template(account: &str) -> Value {
+    json!({
+        "serviceAccountName": account,
+        "securityContext": of_pod(),
+        "container": {"securityContext": of_container()},
+    })
+}
+
 /// Three replicas, as few as JetStream agrees with. Without volumes: what is lost with all three at once is a push that
 /// the next one, or the clock, makes up for.
 fn event_bus(places: &Places) -> Value {
+    let container = json!({"securityContext": of_container()});
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "EventBus",
         "metadata": metadata(EVENT_BUS, Some(&places.workflows)),
-        "spec": {"jetstream": {"version": "latest", "replicas": 3}},
+        "spec": {"jetstream": {
+            "version": "latest",
+            "replicas": 3,
+            "securityContext": of_pod(),
+            "containerTemplate": container,
+            "reloaderContainerTemplate": container,
+            "metricsContainerTemplate": container,
+        }},
     })
 }
 
@@ -149,7 +178,7 @@ fn webhook(places: &Places) -> Value {
         "metadata": metadata(WEBHOOK_SOURCE, Some(&places.workflows)),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": WEBHOOK_ACCOUNT},
+            "template": template(WEBHOOK_ACCOUNT),
             "service": {"ports": [{"name": "http", "port": WEBHOOK_PORT, "targetPort": WEBHOOK_PORT}]},
             "github": {"push": {
                 // Wanted by validation. Only who registers hooks by himself, for which he would need a token, reads it.
@@ -170,7 +199,7 @@ fn clock(places: &Places, environment: &EnvironmentName, schedule: &Schedule) ->
         "metadata": owned(&clock_name(environment), places, environment),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": WEBHOOK_ACCOUNT},
+            "template": template(WEBHOOK_ACCOUNT),
             "calendar": {"schedule": {"schedule": schedule.cron(), "timezone": schedule.zone()}},
         },
     })
@@ -229,7 +258,7 @@ fn sensor(places: &Places, branch: &str, trigger: &Trigger<'_>) -> Value {
         "metadata": owned(&sensor_name(environment), places, environment),
         "spec": {
             "eventBusName": EVENT_BUS,
-            "template": {"serviceAccountName": EVENTS_ACCOUNT},
+            "template": template(EVENTS_ACCOUNT),
             "dependencies": dependencies,
             "triggers": triggers,
         },
@@ -301,7 +330,7 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                     "restartPolicy": "Never",
                     "serviceAccountName": EXECUTOR_ACCOUNT,
                     "terminationGracePeriodSeconds": 10,
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "securityContext": of_pod(),
                     "containers": [{
                         "name": "executor",
                         "image": places.image,
@@ -324,12 +353,15 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                         "volumeMounts": [
                             {"name": "config", "mountPath": "/config", "readOnly": true},
                             {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
+                            {"name": GIT_SECRET, "mountPath": GIT_SECRET_PATH, "readOnly": true},
                             {"name": "tmp", "mountPath": "/tmp"},
                         ],
                     }],
                     "volumes": [
                         {"name": "config", "configMap": {"name": configuration_name(environment)}},
                         {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+                        // Credentials of the repository, where it is not public.
+                        {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
                         // The clone of the repository.
                         {"name": "tmp", "emptyDir": {}},
                     ],
@@ -399,7 +431,7 @@ fn rules(places: &Places) -> Vec<(String, &'static str)> {
     let environment = format!("object.metadata.labels['{ENVIRONMENT_LABEL}']");
     let pod = "object.spec.template.spec";
     let container = format!("{pod}.containers[0]");
-    let mounts = list(&["/config", ARGOCD_SECRET_PATH, "/tmp"]);
+    let mounts = list(&["/config", ARGOCD_SECRET_PATH, GIT_SECRET_PATH, "/tmp"]);
     vec![
         (
             format!("object.metadata.name.startsWith('forge-' + {environment} + '-')"),
@@ -444,9 +476,9 @@ fn rules(places: &Places) -> Vec<(String, &'static str)> {
         ),
         (
             format!(
-                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || (v.name == '{ARGOCD_SECRET}' && has(v.secret) && v.secret.secretName == '{ARGOCD_SECRET}') || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, m.mountPath in {mounts} && !has(m.subPath) && !has(m.subPathExpr))"
+                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || (v.name == '{ARGOCD_SECRET}' && has(v.secret) && v.secret.secretName == '{ARGOCD_SECRET}') || (v.name == '{GIT_SECRET}' && has(v.secret) && v.secret.secretName == '{GIT_SECRET}') || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, m.mountPath in {mounts} && !has(m.subPath) && !has(m.subPathExpr))"
             ),
-            "the pod of an event has its configuration, the token of Argo CD and a place for a clone",
+            "the pod of an event has its configuration, the token of Argo CD, credentials for Git and a place for a clone",
         ),
         (
             format!(
@@ -542,6 +574,29 @@ mod tests {
     }
 
     #[test]
+    fn every_pod_of_triggers_passes_where_only_restricted_ones_do() {
+        let objects = objects(true, Some("0 3 * * *"));
+        let restricted = |pod: &Value, containers: &[&Value]| {
+            assert_eq!(pod["runAsNonRoot"], true);
+            // Images of Argo Events and NATS name no user, and root is refused.
+            assert!(pod["runAsUser"].as_u64().is_some_and(|user| user > 0), "{pod}");
+            assert_eq!(pod["seccompProfile"]["type"], "RuntimeDefault");
+            for container in containers {
+                assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+                assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+            }
+        };
+        let templates = [("EventSource", WEBHOOK_SOURCE), ("EventSource", "forge-at-dev"), ("Sensor", "forge-dev")];
+        for (kind, name) in templates {
+            let template = &of(&objects, kind, name)["spec"]["template"];
+            restricted(&template["securityContext"], &[&template["container"]]);
+        }
+        let bus = &of(&objects, "EventBus", EVENT_BUS)["spec"]["jetstream"];
+        let containers = ["containerTemplate", "reloaderContainerTemplate", "metricsContainerTemplate"];
+        restricted(&bus["securityContext"], &containers.map(|container| &bus[container]));
+    }
+
+    #[test]
     fn the_longest_environment_still_names_a_job() {
         let longest = "e".repeat(crate::name::MAX_ENVIRONMENT);
         for rest in ["0123456789ab-012345", "at-20260802t0300"] {
@@ -593,10 +648,24 @@ mod tests {
     }
 
     #[test]
+    fn the_job_of_an_event_has_credentials_of_a_private_repository_where_there_are_some() {
+        let job = event_job(&Places::default(), &"dev".parse().unwrap(), "");
+        let pod = &job["spec"]["template"]["spec"];
+        let named = |list: &Value| {
+            let items = list.as_array().cloned().unwrap_or_default();
+            items.into_iter().find(|item| item["name"] == GIT_SECRET).unwrap_or_default()
+        };
+        assert_eq!(named(&pod["containers"][0]["volumeMounts"])["mountPath"], GIT_SECRET_PATH);
+        let volume = named(&pod["volumes"]);
+        let secret = &volume["secret"];
+        assert_eq!((&secret["secretName"], &secret["optional"]), (&json!(GIT_SECRET), &json!(true)));
+    }
+
+    #[test]
     fn the_policy_lets_nothing_else_pass() {
         let pod = "/spec/template/spec";
         let container = "/spec/template/spec/containers/0";
-        let put: [(&str, &str, Value); 22] = [
+        let put: [(&str, &str, Value); 23] = [
             ("/metadata", "name", json!("forge-other-0123456789ab-012345")),
             ("/metadata", "ownerReferences", json!([{"kind": "Workflow"}])),
             ("/metadata", "finalizers", json!(["a/b"])),
@@ -615,8 +684,9 @@ mod tests {
             (container, "envFrom", json!([{"secretRef": {"name": "x"}}])),
             (container, "lifecycle", json!({"postStart": {"exec": {"command": ["forge"]}}})),
             ("/spec/template/spec/containers/0/env/0", "value", json!("production")),
-            ("/spec/template/spec/containers/0/volumeMounts/2", "mountPath", json!("/usr/local/bin")),
+            ("/spec/template/spec/containers/0/volumeMounts/3", "mountPath", json!("/usr/local/bin")),
             ("/spec/template/spec/volumes/1/secret", "secretName", json!("argocd-secret")),
+            ("/spec/template/spec/volumes/2/secret", "secretName", json!("argocd-secret")),
             ("/spec/template/spec/containers/0/securityContext", "privileged", json!(true)),
             ("/spec/template/spec/containers/0/securityContext/capabilities", "add", json!(["SYS_ADMIN"])),
         ];

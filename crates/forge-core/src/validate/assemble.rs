@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Context, Facts, Inspected, Report, suppress};
 use crate::code::Code;
+use crate::executor::{GitUrl, Revision};
 use crate::finding::{Finding, Note, Place};
 use crate::format::{
     ArgoEvents, DependencyGraph, Environment, GraphOverride, Installation, ReleasePointer, Subject, Sync,
@@ -107,6 +108,7 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
         let mut check = Check { installation, findings, applications: Lookup::new(), namespaces: Lookup::new() };
         check.own_names();
         check.policies();
+        check.triggers();
         check.placeholders();
         if root.is_some() {
             check.stray(&stray);
@@ -318,6 +320,27 @@ impl Check<'_> {
                     self.at(Code::NobodyListens, at, message, "write `argo: {events: install}` or `existing`");
                 }
             }
+        }
+    }
+
+    /// The Job of an event is told address and branch, and refuses what the executor cannot use (SPEC.md section 5).
+    fn triggers(&mut self) {
+        let Installation { argo, environments, repository, .. } = self.installation;
+        let started =
+            |environment: &&Environment| environment.sync.value == Sync::Ordered || environment.schedule.is_some();
+        let Some(environment) = environments.iter().find(started).filter(|_| argo.events != ArgoEvents::None) else {
+            return;
+        };
+        let (url, branch) = (&repository.url, &repository.branch);
+        let unusable = [
+            (url.at, url.value.parse::<GitUrl>().err(), "write the https address, without credentials"),
+            (branch.at, branch.value.parse::<Revision>().err(), "give the branch another name"),
+        ];
+        for (at, error, fix) in unusable {
+            let Some(error) = error else { continue };
+            let name = &environment.name.value;
+            let message = format!("events start runs of environment `{name}`, and their Job cannot read this: {error}");
+            self.at(Code::NobodyListens, at, message, fix);
         }
     }
 

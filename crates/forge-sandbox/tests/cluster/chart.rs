@@ -110,6 +110,21 @@ fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
 }
 
+#[test]
+fn each_environment_may_have_a_domain_of_its_own() {
+    let places = places("flows");
+    let rendered = rendered(&places, &[r#"executor.domains={"production": "shop.example.com"}"#]);
+    let domain = |environment: &str| {
+        let config_map = &rendered[&format!("ConfigMap flows/forge-environment-{environment}")];
+        documents(config_map["data"]["environment.yaml"].as_str().unwrap())[0]["domain"].clone()
+    };
+    assert_eq!(ENVIRONMENTS.map(domain), [json!("example.com"), json!("shop.example.com")]);
+    // One of them without any is told by its name.
+    let without = [r#"executor.domain="""#, r#"executor.domains={"production": "shop.example.com"}"#];
+    let ended = helm("template", &places, &without);
+    assert!(ended.code != 0 && ended.stderr.contains("executor.domains.dev"), "{}", ended.stderr);
+}
+
 /// The account that each Job runs as.
 fn accounts(rendered: &BTreeMap<String, Value>) -> Vec<&str> {
     let jobs = rendered.values().filter(|object| object["kind"] == "CronJob");

@@ -12,7 +12,7 @@ use forge_core::run::{Record, RunPlan, Verdict};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
 
-use super::desired::{self, Desired};
+use super::desired;
 use super::phase_one::{self, Prepared, prepared};
 use super::session::{BOOTSTRAP, ORCHESTRATION, PRE_BOOTSTRAP, READ, Session};
 use super::watch::Watcher;
@@ -102,8 +102,17 @@ pub(super) async fn deploy(
     } else {
         ArgoCd::through(&place.cluster, &place.places.workflows).await?
     };
+    let made = Made {
+        plan: &desired.plan,
+        graph: &desired.graph,
+        nodes: &desired.nodes,
+        commit: desired.commit.clone(),
+        repository: Some(installation.repository.url.value.clone()),
+        band: None,
+        credentials: desired::credentials(options),
+    };
     // It listens to interrupts itself: a run is stopped, not dropped.
-    let work = orchestrated(session, traces, inputs, &desired, &place, &argocd, interrupts);
+    let work = orchestrated(session, traces, inputs, &made, &place, &argocd, interrupts);
     session.phase(traces, ORCHESTRATION, None, work).await
 }
 
@@ -159,26 +168,18 @@ async fn orchestrated(
     session: &Session,
     traces: &Traces,
     inputs: &Inputs,
-    desired: &Desired,
+    made: &Made<'_>,
     place: &Place,
     argocd: &ArgoCd,
     interrupts: &mut Interrupts,
 ) -> Result<(RunReport, Exit), Stopped> {
-    let made = Made {
-        plan: &desired.plan,
-        graph: &desired.graph,
-        nodes: &desired.nodes,
-        commit: desired.commit.clone(),
-        repository: Some(desired.repository().installation.repository.url.value.clone()),
-        band: None,
-    };
     let (runner, note) = unless_stopped(interrupts, prepare::runner(place, inputs.runner)).await?;
     if let Some(note) = note {
         session.log(Level::Warn, ORCHESTRATION, "", note);
     }
     let mut tries = 0;
     let plan = loop {
-        let looked = unless_stopped(interrupts, prepare::look(place, argocd, &made, runner)).await?;
+        let looked = unless_stopped(interrupts, prepare::look(place, argocd, made, runner)).await?;
         if looked.is_done() {
             return Ok((looked.told().done(Timestamp::now()), Exit::Done));
         }

@@ -94,9 +94,14 @@ fn tree(folder: &TempDir) -> PathBuf {
     folder.path().join("tree")
 }
 
+/// Those of a private repository: files, because there is no `git` in the image that could be asked.
+pub(super) fn credentials(options: &Options) -> GitCredentials {
+    GitCredentials::Mounted(options.secrets.join("git"))
+}
+
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
 async fn fetched(inputs: &Inputs, options: &Options, folder: TempDir) -> Result<(TempDir, CommitId), Failure> {
-    let credentials = GitCredentials::Mounted(options.secrets.join("git"));
+    let credentials = credentials(options);
     let (url, revision) = (inputs.git_repository.value.to_string(), inputs.git_revision.value.to_string());
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
@@ -153,7 +158,7 @@ fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
 }
 
 /// Checks the repository and makes the plan.
-fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
+pub(super) fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
     let tree = tree(&folder);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
@@ -190,4 +195,26 @@ fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired,
 /// The Applications of a plan that are not Forge's own first nodes.
 fn explicit(plan: &Plan) -> BTreeSet<String> {
     plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::Reports;
+    use crate::run_report::Format;
+
+    #[test]
+    fn credentials_are_files_that_were_mounted_and_never_those_of_a_workstation() {
+        let options = Options {
+            config: None,
+            dag: None,
+            secrets: "/secrets".into(),
+            metrics_listen: ([127, 0, 0, 1], 0).into(),
+            reports: Reports {
+                stdout: Format::Text,
+                files: [(Format::Text, None), (Format::Json, None), (Format::Junit, None)],
+            },
+        };
+        assert_eq!(credentials(&options), GitCredentials::Mounted("/secrets/git".into()));
+    }
 }

@@ -24,6 +24,7 @@ use crate::bootstrap::{Events, Selected, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
+use crate::load;
 use crate::run::prepare;
 
 /// Where a cluster stands.
@@ -193,6 +194,20 @@ pub(super) async fn installed(
     }
 }
 
+/// What starts runs of an environment by itself: from the repository alone, as `forge bootstrap` makes it, so that both make
+/// the same.
+fn events<'d>(desired: &'d Desired, environment: &EnvironmentName) -> Option<Events<'d>> {
+    let repository = desired.repository();
+    let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
+    let selected = files.map(|files| {
+        let domain = load::domain(&desired.files(), &files.environment.path);
+        Selected { environment: &files.environment, domain }
+    });
+    let installation = &repository.installation;
+    let events = Events { repository: &installation.repository, environments: selected.into_iter().collect() };
+    (installation.argo.events != ArgoEvents::None).then_some(events)
+}
+
 /// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made.
 ///
 /// # Errors
@@ -207,17 +222,67 @@ pub(super) async fn prepared(
     let environment = &inputs.environment;
     let environments = vec![environment.clone()];
     let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
-    let lifetime = token::LIFETIME;
-    let repository = desired.repository();
-    let installation = &repository.installation;
-    let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
-    let domain = Some(inputs.domain.value.to_string());
-    let selected = files.map(|files| Selected { environment: &files.environment, domain }).into_iter().collect();
-    let events = Events { repository: &installation.repository, environments: selected };
-    let events = (installation.argo.events != ArgoEvents::None).then_some(events);
+    let (lifetime, events) = (token::LIFETIME, events(desired, environment));
     let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use forge_core::executor::{Action, Given, resolve};
+
+    use super::*;
+    use crate::executor::desired;
+
+    /// A repository with one environment that pushes start, and what its env.yaml says.
+    fn desired(config: Option<&str>) -> Desired {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        fs::create_dir_all(tree.join("dev")).unwrap();
+        let write = |path: &str, rest: &str| {
+            let text = format!("apiVersion: forge.projectcatalyst.io/v1alpha1\n{rest}");
+            fs::write(tree.join(path), text).unwrap();
+        };
+        write(
+            "forge.yaml",
+            "kind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  environments: [{name: dev, cluster: dev, sync: ordered}]\n",
+        );
+        write(
+            "graph.yaml",
+            "kind: DependencyGraph\nspec:\n  stacks: [{name: base, apps: [{application: argocd/one}]}]\n",
+        );
+        if let Some(text) = config {
+            fs::write(tree.join("dev/env.yaml"), text).unwrap();
+        }
+        let given = [
+            (Input::Environment, "dev"),
+            (Input::Domain, "dev.example.com"),
+            (Input::GitRepository, "https://git.example.com/p.git"),
+            (Input::GitRevision, "main"),
+        ];
+        let given = Given {
+            action: Action::Deploy,
+            prefix: "",
+            flags: given.iter().map(|(input, text)| (*input, (*text).to_owned())).collect(),
+            variables: std::collections::BTreeMap::new(),
+            file: None,
+        };
+        let commit = "0123456789abcdef0123456789abcdef01234567".parse().unwrap();
+        desired::judged(&resolve(&given).unwrap(), folder, commit).unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    #[test]
+    fn triggers_have_the_domain_of_the_repository_as_forge_bootstrap_gives_it_and_not_that_of_an_input() {
+        let config = "apiVersion: apiextensions.crossplane.io/v1beta1\nkind: EnvironmentConfig\nmetadata: {name: dev}\ndata: {domain: dev.example.com}\n";
+        for (config, domain) in [(None, None), (Some(config), Some("dev.example.com"))] {
+            let desired = desired(config);
+            let events = events(&desired, &"dev".parse().unwrap()).unwrap();
+            assert_eq!(events.environments[0].domain.as_deref(), domain);
+        }
+    }
 }

@@ -18,6 +18,7 @@ use crate::git;
 const ANYBODY: &str = "git";
 
 /// Where credentials come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GitCredentials {
     /// A folder with the keys of a Secret as Argo CD has it for a repository: `url`, `username`, and `password` or `token`;
     /// with `ca.crt`, the server must show a certificate that it issued.

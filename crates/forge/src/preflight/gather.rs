@@ -8,7 +8,7 @@ use forge_core::preflight::{
     self, Check, ClassFacts, Component, DefinitionFacts, Definitions, Finding, Intent, Judged, LimitFacts, Looked,
     NamespaceFacts, NodeFacts, Owner, Purpose, QuotaFacts, Sample, Severity, WorkloadFacts,
 };
-use forge_core::render::is_ours;
+use forge_core::render::{EXECUTOR_ACCOUNT, WORKFLOW_ACCOUNT, is_ours};
 use forge_core::rights::{self, Answer, Ask};
 use forge_core::view::shown;
 use futures::StreamExt as _;
@@ -46,6 +46,8 @@ pub(super) struct Ground {
     pub(super) nodes: bool,
     /// The default StorageClass.
     pub(super) class: Option<ClassFacts>,
+    /// The account of a run's Job, where accounts of a run have credentials for a registry: only pods there have them.
+    pub(super) account: Option<&'static str>,
 }
 
 impl Ground {
@@ -65,7 +67,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     let classes = path::global("storage.k8s.io", "v1", "storageclasses");
     let classes = cluster.list(&classes, "");
     let policies = cluster.get("/apis/admissionregistration.k8s.io/v1");
-    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects) = tokio::join!(
+    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account) = tokio::join!(
         answers(cluster, purpose),
         who(cluster),
         nodes,
@@ -76,6 +78,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         argo(cluster, purpose),
         definitions(cluster, purpose),
         projects(cluster, purpose),
+        account(cluster, &purpose.workflows),
     );
     let nodes = looked(nodes).map(|nodes| nodes.iter().map(NodeFacts::read).collect::<Vec<_>>());
     let classes = looked(classes).map(|classes| classes.iter().map(ClassFacts::read).collect::<Vec<_>>());
@@ -92,6 +95,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         levels: workflows.as_ref().map(preflight::pod_security_labels).unwrap_or_default(),
         nodes: on_nodes.worst() != Some(Severity::Blocking),
         class: classes.saw().and_then(|classes| preflight::default_class(classes)).cloned(),
+        account,
         answers,
     };
     let mut judged = vec![
@@ -191,6 +195,16 @@ async fn who(cluster: &Cluster) -> Option<String> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let said = cluster.create(&collection, &review).await.ok()?;
     said.pointer("/status/userInfo/username").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The account of a run's Job, where both it and that of the agent have credentials for a registry. Who may not look is told
+/// by what becomes of the pod.
+async fn account(cluster: &Cluster, namespace: &str) -> Option<&'static str> {
+    for account in [WORKFLOW_ACCOUNT, EXECUTOR_ACCOUNT] {
+        let account = path::object(&path::core(namespace, "serviceaccounts"), account);
+        cluster.get(&account).await.ok().flatten().filter(preflight::has_pull_secrets)?;
+    }
+    Some(EXECUTOR_ACCOUNT)
 }
 
 /// Namespaces by name; nothing for one that is not there.

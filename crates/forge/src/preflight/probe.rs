@@ -91,10 +91,14 @@ fn place(purpose: &Purpose, ground: &Ground) -> Result<Place, Judged> {
         return Err(Judged::skipped(Check::Pod, "no node could take it"));
     }
     let (apart, there) = rights::probing(purpose);
+    let there = ground.workflows && preflight::whole(&there, &ground.answers);
+    if there && ground.account.is_some() {
+        return Ok(Place::There);
+    }
     if preflight::whole(&apart, &ground.answers) {
         return Ok(Place::Apart);
     }
-    if ground.workflows && preflight::whole(&there, &ground.answers) {
+    if there {
         return Ok(Place::There);
     }
     let finding = Finding::new(
@@ -136,7 +140,8 @@ impl<'a> Attempt<'a> {
         let lasts = SignedDuration::try_from(wanted.timeout + REMOVAL + MARGIN).unwrap_or(SignedDuration::MAX);
         let now = ground.now();
         let expires = now.checked_add(lasts).unwrap_or(now);
-        let probe = Probe { id, namespace, image: wanted.purpose.image.clone(), volume, expires };
+        let account = ground.account.filter(|_| !apart);
+        let probe = Probe { id, namespace, image: wanted.purpose.image.clone(), account, volume, expires };
         Self { cluster, probe, apart, made: Vec::new() }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Made<'m> {
     pub(crate) repository: Option<String>,
     /// With how many tasks a band is full, instead of what is usual (docs/adr/0025).
     pub(crate) band: Option<usize>,
+    /// Whom Git is told that one is: on a workstation somebody else than in a pod.
+    pub(crate) credentials: GitCredentials,
 }
 
 /// Where runs take place, as bootstrap left it.
@@ -185,7 +187,7 @@ pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>, runner
     run.runner = runner;
     run.band = made.band.or(run.band);
     let run = Arc::new(run);
-    let decisions = decisions(&run, feed).await?;
+    let decisions = decisions(&run, feed, made.credentials.clone()).await?;
     let window_left = window_left(place, &run).await?;
     let run = Arc::unwrap_or_clone(run);
     Ok(Looked { run, decisions, window_left })
@@ -233,9 +235,13 @@ fn is_ours(application: &Application, repository: Option<&str>) -> bool {
     }
 }
 
-async fn decisions(run: &Arc<RunPlan>, feed: Arc<Feed>) -> Result<BTreeMap<NodeId, Decision>, Failure> {
+async fn decisions(
+    run: &Arc<RunPlan>,
+    feed: Arc<Feed>,
+    credentials: GitCredentials,
+) -> Result<BTreeMap<NodeId, Decision>, Failure> {
     let recorder = Recorder::in_memory(run.clone());
-    let git = GitReader::temporary(GitCredentials::Helper).map_err(|error| {
+    let git = GitReader::temporary(credentials).map_err(|error| {
         Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}"))
             .hint("TMPDIR names the folder that is used")
     })?;

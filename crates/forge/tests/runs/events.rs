@@ -1,6 +1,7 @@
 //! Events start runs (SPEC.md section 4, `sync: ordered`): on a sandbox of their own, because Argo Events is not in the
 //! one that the others share. `forge sandbox --name events down` ends it.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::OnceLock;
@@ -10,6 +11,7 @@ use forge_core::digest::{Digest, hex};
 use forge_testkit::platform::Platform;
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{self, TwinNode, config_map, deployment};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Stage};
@@ -207,6 +209,7 @@ fn a_signed_push_starts_one_run_others_none_and_a_hundred_at_once_at_most_two() 
     a_sensor_makes_no_other_job(&ordered);
     at_most_two_runs_for_a_hundred_pushes(&ordered);
     drift_is_told_and_not_healed(&ordered);
+    a_clock_starts_one_run_in_a_minute(&ordered);
 }
 
 fn one_run_for_a_signed_push_and_none_for_others(ordered: &Ordered) {
@@ -306,4 +309,48 @@ fn drift_is_told_and_not_healed(ordered: &Ordered) {
         if status.stdout.contains("differ from Git, which nothing heals") { Ok(()) } else { Err(status.stdout) }
     });
     assert_eq!(stage.runs(), runs);
+}
+
+/// With a schedule of every minute, until it has made a Job: named after the minute, so no other is made for it. Its run puts
+/// right what had drifted.
+fn a_clock_starts_one_run_in_a_minute(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let now = || Timestamp::now().strftime("%Y%m%dt%H%M").to_string();
+    let bootstrapped = |installation: &str, why: &str| {
+        stage.environment.push(&[("forge.yaml".to_owned(), installation.to_owned())], why);
+        let made = stage.forge(&["bootstrap", "--image", platform().image()]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+    };
+    let file = stage.environment.repository.folder().join("forge.yaml");
+    let without = std::fs::read_to_string(file).unwrap();
+    let with = without.replace("sync: ordered", "sync: ordered, schedule: \"* * * * *\"");
+    assert_ne!(with, without);
+    let (runs, begun) = (stage.runs().len(), now());
+    bootstrapped(&with, "a clock");
+    let prefix = format!("forge-{}-at-", stage.environment.name);
+    let minutes = || {
+        let minute = |job: &Value| Some(job["metadata"]["name"].as_str()?.strip_prefix(&prefix)?.to_owned());
+        ordered.jobs().iter().filter_map(minute).collect::<Vec<String>>()
+    };
+    eventually("the clock has made a Job", EVENTS_UP, || {
+        if minutes().is_empty() { Err("no Job of a minute".to_owned()) } else { Ok(()) }
+    });
+    // It goes with the schedule.
+    bootstrapped(&without, "no clock");
+    let clock = format!("forge-at-{}", stage.environment.name);
+    let selector = format!("eventsource-name={clock}");
+    eventually("the clock is gone", EVENTS_UP, || {
+        let source = stage.kubectl(&["get", "eventsource", &clock, "-n", "argo", "--ignore-not-found", "-o", "name"]);
+        let pods = stage.kubectl(&["get", "pods", "-n", "argo", "-l", &selector, "-o", "name"]);
+        if source.trim().is_empty() && pods.trim().is_empty() { Ok(()) } else { Err(format!("{source}{pods}")) }
+    });
+    ordered.settled(ordered.jobs().len());
+    let (minutes, ended) = (minutes(), now());
+    let each: BTreeSet<&String> = minutes.iter().collect();
+    assert_eq!(each.len(), minutes.len(), "{minutes:?}");
+    assert!(each.iter().all(|minute| **minute >= begun && **minute <= ended), "{begun} {minutes:?} {ended}");
+    assert_eq!(stage.ended()["ended"]["verdict"], "done");
+    assert!(stage.runs().len() > runs);
+    let name = stage.options.application("first");
+    stage.kubectl(&["get", "configmap", "first", "-n", &name]);
 }

@@ -175,6 +175,24 @@ fn a_registry_that_nodes_do_not_reach_is_told_as_that_and_nothing_is_left() {
 }
 
 #[test]
+fn an_image_that_a_node_has_already_does_not_hide_a_registry_that_is_away() {
+    let sandbox = &Platform::shared().sandbox;
+    let registry = format!("cached-{}.example.com", std::process::id());
+    let (_, name) = Platform::shared().image().split_once('/').unwrap();
+    let image = format!("{registry}/{name}");
+    // From here on the node has it.
+    let (_, report) = check(EXISTING, &["--image", &image]);
+    let pulled = |checked: &Value| checked["check"] == "image" && checked["result"] == "passed";
+    assert!(report["checks"].as_array().unwrap().iter().any(pulled), "{report:#}");
+    let _planted = Planted::new(sandbox, &registry, "http://127.0.0.1:1");
+    let (ended, report) = check(EXISTING, &["--image", &image]);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let image = finding(&report, "image", "blocking");
+    assert!(image["evidence"].to_string().contains("connection refused"), "{image:#}");
+    is_gone(sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
 fn a_policy_of_the_cluster_that_refuses_the_pod_is_told_in_its_own_words() {
     let sandbox = &Platform::shared().sandbox;
     let name = format!("preflight-refused-{}", std::process::id());

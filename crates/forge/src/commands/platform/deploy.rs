@@ -19,6 +19,7 @@ use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::commands::selection;
 use crate::git::{self, Pushed};
+use crate::git_reader::GitCredentials;
 use crate::interrupt::Interrupts;
 use crate::live::Live;
 use crate::load;
@@ -138,6 +139,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         commit,
         repository: Some(repository.installation.repository.url.value.clone()),
         band: arguments.band,
+        credentials: GitCredentials::Helper,
     };
     let argocd_namespace = repository.installation.argo.namespace.to_string();
     block_on(deploy(arguments, &argocd_namespace, &made, output))?
