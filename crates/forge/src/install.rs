@@ -8,7 +8,7 @@
 mod charts;
 mod check;
 mod helm;
-mod lock;
+pub(crate) mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -247,8 +247,15 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
     make_namespaces(phase, say).await?;
-    let lock = lock::take(phase.cluster, phase.workflows, say).await?;
-    let outcome = chain(phase, &helm, interrupts, say).await;
+    let mut lock = tokio::select! {
+        lock = lock::take(phase.cluster, phase.workflows, say) => lock?,
+        () = interrupts.heard() => return Err(Halt::Interrupted),
+    };
+    let outcome = tokio::select! {
+        outcome = chain(phase, &helm, interrupts, say) => outcome,
+        // What helm is at ends with it: it is the other one's to repair.
+        failure = lock.lost() => Err(failure.into()),
+    };
     let released = lock.release(phase.cluster).await;
     outcome?;
     Ok(released?)

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::argocd::{self, ArgoCd};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
+use crate::install::lock;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,8 +42,8 @@ pub(crate) struct Rooting {
 pub(crate) struct Found<'r> {
     /// Objects, and what is to be done about each.
     pub(crate) objects: Vec<(&'r Placed, Step)>,
-    /// Argo CD's own Application, what is to be done about it, and what it is now.
-    pub(crate) own: Option<(&'r Placed, Handover, Option<Value>)>,
+    /// Argo CD's own Application, and what is to be done about it.
+    pub(crate) own: Option<(&'r Placed, Handover)>,
 }
 
 impl Found<'_> {
@@ -50,9 +51,9 @@ impl Found<'_> {
     fn is_settled(&self) -> bool {
         let settled = |step: &Step| matches!(step, Step::Nothing | Step::Left);
         let own = match &self.own {
-            None | Some((_, Handover::NotAsked, _)) => true,
-            Some((_, Handover::Compare, _)) => false,
-            Some((_, Handover::Done(step), _)) => settled(step),
+            None | Some((_, Handover::NotAsked)) => true,
+            Some((_, Handover::Compare)) => false,
+            Some((_, Handover::Done(step))) => settled(step),
         };
         own && self.objects.iter().all(|(_, step)| settled(step))
     }
@@ -74,7 +75,7 @@ pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> 
     let own = match &root.own {
         Some(placed) => {
             let live = cluster.get(&at(placed)).await?;
-            Some((placed, handover(&placed.object, live.as_ref(), asked), live))
+            Some((placed, handover(&placed.object, live.as_ref(), asked)))
         }
         None => None,
     };
@@ -104,8 +105,8 @@ pub(crate) fn handing(object: &Value) -> String {
 /// What is somebody else's, and says something else.
 fn foreign<'f>(found: &Found<'f>) -> Vec<&'f Placed> {
     let objects = found.objects.iter().filter(|(_, step)| *step == Step::Refuse).map(|(placed, _)| *placed);
-    let own = found.own.iter().filter(|(_, what, _)| *what == Handover::Done(Step::Refuse));
-    objects.chain(own.map(|(placed, ..)| *placed)).collect()
+    let own = found.own.iter().filter(|(_, what)| *what == Handover::Done(Step::Refuse));
+    objects.chain(own.map(|(placed, _)| *placed)).collect()
 }
 
 /// Applies the root file. `done` hears of every object; what is left to be done by somebody is given back.
@@ -135,19 +136,25 @@ pub(super) async fn rooted(
     let mut notes = Vec::new();
     match &found.own {
         None => {}
-        Some((_, Handover::NotAsked, _)) => notes.push(format!(
+        Some((_, Handover::NotAsked)) => notes.push(format!(
             "app.yaml has an Application `{APPLICATION}`, and Argo CD was not handed over to it: `forge bootstrap --with self-managed-argocd` does"
         )),
-        Some((placed, Handover::Compare, live)) => {
+        Some((placed, Handover::Compare)) => {
             // What was applied until here is written down, whatever becomes of this.
             noted(cluster, places, stored.as_ref(), &ours).await?;
-            let parts = parts(cluster, places).await?;
             let over = Over { cluster, places, own: placed, patience: rooting.patience };
-            let workloads = over.hand(live.as_ref(), &parts).await?;
-            done(&format!("{}: Argo CD manages itself; {workloads} workloads are what they were", identity(&placed.object)));
+            let mut lock = lock::take(cluster, &places.workflows, done).await?;
+            let handed = tokio::select! {
+                handed = over.handed(rooting.asked) => handed,
+                failure = lock.lost() => Err(failure),
+            };
+            let released = lock.release(cluster).await;
+            let how = handed?;
+            released?;
+            done(&format!("{}: Argo CD manages itself{how}", identity(&placed.object)));
             ours.insert(identity(&placed.object));
         }
-        Some((placed, Handover::Done(step), _)) => {
+        Some((placed, Handover::Done(step))) => {
             written(cluster, placed, *step).await?;
             done(&format!("{}: Argo CD manages itself", identity(&placed.object)));
             if *step != Step::Left {
@@ -221,6 +228,23 @@ struct Over<'o> {
 }
 
 impl Over<'_> {
+    /// Hands it over, as far as whoever had the Lease before did not. Gives what there is to say about it.
+    async fn handed(&self, asked: bool) -> Result<String, Failure> {
+        let live = self.cluster.get(&at(self.own)).await?;
+        match handover(&self.own.object, live.as_ref(), asked) {
+            Handover::Compare => {
+                let parts = parts(self.cluster, self.places).await?;
+                let workloads = self.hand(live.as_ref(), &parts).await?;
+                Ok(format!("; {workloads} workloads are what they were"))
+            }
+            Handover::Done(Step::Nothing) => Ok(String::new()),
+            Handover::Done(_) | Handover::NotAsked => {
+                let message = format!("somebody else changed {} meanwhile", identity(&self.own.object));
+                Err(Failure::new(Code::BootstrapInProgress, message).hint("run this again"))
+            }
+        }
+    }
+
     /// Hands it over: Argo CD compares first, and takes over only where no pod changes. Gives how many workloads there are.
     async fn hand(&self, live: Option<&Value>, parts: &[Part]) -> Result<usize, Failure> {
         let place = at(self.own);
@@ -364,7 +388,7 @@ mod tests {
         let places = Places { argocd: "argocd".to_owned(), ..Places::default() };
         let (set, own) = (placed("ApplicationSet", "environments"), placed("Application", "argocd"));
         let found =
-            Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse), None)) };
+            Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse))) };
         assert!(!found.is_settled());
         let failure = refused(&places, &foreign(&found), None).unwrap_err();
         assert_eq!(failure.code, Code::RootForeign);
@@ -389,7 +413,7 @@ mod tests {
             (Step::Nothing, Handover::Compare, false),
             (Step::Nothing, Handover::Done(Step::Change), false),
         ] {
-            let found = Found { objects: vec![(&set, step)], own: Some((&own, what, None)) };
+            let found = Found { objects: vec![(&set, step)], own: Some((&own, what)) };
             assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");
         }
     }

@@ -199,14 +199,14 @@ fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
     for (placed, step) in &found.objects {
         tell(&placed.object, *step);
     }
-    if let Some((placed, Handover::Done(step), _)) = &found.own {
+    if let Some((placed, Handover::Done(step))) = &found.own {
         tell(&placed.object, *step);
     }
     match &found.own {
-        Some((_, Handover::Compare, _)) => {
+        Some((_, Handover::Compare)) => {
             checked.missing(OWN, &format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
         }
-        Some((_, Handover::NotAsked, _)) => checked.advice(
+        Some((_, Handover::NotAsked)) => checked.advice(
             OWN,
             &format!("{ROOT_APP_FILE} has an Application `{APPLICATION}`, and Argo CD is not handed over to it"),
             "`forge bootstrap --with self-managed-argocd` does it",
@@ -326,7 +326,7 @@ mod tests {
         let placed = Placed { collection: String::new(), object };
         let tell = |step: root::Step, own: Handover| {
             let mut checked = BootstrapCheck::default();
-            let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own, None)) };
+            let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own)) };
             rooted(&found, &mut checked);
             (checked.text(), checked.missing)
         };
