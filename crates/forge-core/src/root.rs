@@ -163,18 +163,26 @@ pub enum Handover {
     NotAsked,
     /// It is not there, or was only compared: Argo CD compares it, and takes over where no pod changes.
     Compare,
+    /// It was handed over, and as it is to be it was not seen Synced and Healthy yet: this is to be done about it, and then it
+    /// is waited for.
+    Unproven(Step),
     /// It was handed over; this is to be done about it, as about any other object.
     Done(Step),
 }
 
-/// Decides about Argo CD's own Application; `asked` is whether somebody wants it handed over. What was begun is ended, and
-/// what was handed over stays so, asked or not.
-pub fn handover(wanted: &Value, live: Option<&Value>, asked: bool) -> Handover {
+/// Decides about Argo CD's own Application; `asked` is whether somebody wants it handed over, `proven` whether the receipt lists
+/// it, which it does from when it was Synced and Healthy. What was begun is ended, and what was handed over stays so, asked
+/// or not.
+pub fn handover(wanted: &Value, live: Option<&Value>, asked: bool, proven: bool) -> Handover {
     match live {
         None if !asked => Handover::NotAsked,
         None => Handover::Compare,
         Some(live) if is_ours(live) && install::is_pending(live) => Handover::Compare,
-        live => Handover::Done(step(wanted, live)),
+        live => match step(wanted, live) {
+            Step::Nothing if proven => Handover::Done(Step::Nothing),
+            step @ (Step::Nothing | Step::Make | Step::Change) => Handover::Unproven(step),
+            step @ (Step::Left | Step::Refuse) => Handover::Done(step),
+        },
     }
 }
 
@@ -313,11 +321,15 @@ mod tests {
             (Some(pending.clone()), false, Handover::Compare),
             (Some(pending), true, Handover::Compare),
             (Some(live(true, &same)), false, Handover::Done(Step::Nothing)),
-            (Some(live(true, &other)), false, Handover::Done(Step::Change)),
+            (Some(live(true, &other)), false, Handover::Unproven(Step::Change)),
             (Some(live(false, &same)), true, Handover::Done(Step::Left)),
             (Some(live(false, &other)), true, Handover::Done(Step::Refuse)),
         ] {
-            assert_eq!(handover(&wanted(), found.as_ref(), asked), expected, "{found:?}");
+            assert_eq!(handover(&wanted(), found.as_ref(), asked, true), expected, "{found:?}");
+        }
+        // What was not seen Synced and Healthy is waited for again; what is somebody else's is his.
+        for (ours, expected) in [(true, Handover::Unproven(Step::Nothing)), (false, Handover::Done(Step::Left))] {
+            assert_eq!(handover(&wanted(), Some(&live(ours, &same)), false, false), expected);
         }
     }
 

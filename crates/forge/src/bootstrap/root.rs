@@ -52,7 +52,7 @@ impl Found<'_> {
         let settled = |step: &Step| matches!(step, Step::Nothing | Step::Left);
         let own = match &self.own {
             None | Some((_, Handover::NotAsked)) => true,
-            Some((_, Handover::Compare)) => false,
+            Some((_, Handover::Compare | Handover::Unproven(_))) => false,
             Some((_, Handover::Done(step))) => settled(step),
         };
         own && self.objects.iter().all(|(_, step)| settled(step))
@@ -75,7 +75,10 @@ pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> 
     let own = match &root.own {
         Some(placed) => {
             let live = cluster.get(&at(placed)).await?;
-            Some((placed, handover(&placed.object, live.as_ref(), asked)))
+            let namespace = placed.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+            let stored = cluster.get(&path::object(&path::config_maps(namespace), RECEIPT)).await?;
+            let proven = listed(stored.as_ref()).contains(&identity(&placed.object));
+            Some((placed, handover(&placed.object, live.as_ref(), asked, proven)))
         }
         None => None,
     };
@@ -139,8 +142,9 @@ pub(super) async fn rooted(
         Some((_, Handover::NotAsked)) => notes.push(format!(
             "app.yaml has an Application `{APPLICATION}`, and Argo CD was not handed over to it: `forge bootstrap --with self-managed-argocd` does"
         )),
-        Some((placed, Handover::Compare)) => {
-            // What was applied until here is written down, whatever becomes of this.
+        Some((placed, Handover::Compare | Handover::Unproven(_))) => {
+            // What was applied until here is written down, whatever becomes of this: the Application is not among it before it
+            // is Synced and Healthy.
             noted(cluster, places, stored.as_ref(), &ours).await?;
             let over = Over { cluster, places, own: placed, patience: rooting.patience };
             let mut lock = lock::take(cluster, &places.workflows, done).await?;
@@ -155,7 +159,6 @@ pub(super) async fn rooted(
             ours.insert(identity(&placed.object));
         }
         Some((placed, Handover::Done(step))) => {
-            written(cluster, placed, *step).await?;
             done(&format!("{}: Argo CD manages itself", identity(&placed.object)));
             if *step != Step::Left {
                 ours.insert(identity(&placed.object));
@@ -231,13 +234,18 @@ impl Over<'_> {
     /// Hands it over, as far as whoever had the Lease before did not. Gives what there is to say about it.
     async fn handed(&self, asked: bool) -> Result<String, Failure> {
         let live = self.cluster.get(&at(self.own)).await?;
-        match handover(&self.own.object, live.as_ref(), asked) {
+        match handover(&self.own.object, live.as_ref(), asked, false) {
             Handover::Compare => {
                 let parts = parts(self.cluster, self.places).await?;
                 let workloads = self.hand(live.as_ref(), &parts).await?;
                 Ok(format!("; {workloads} workloads are what they were"))
             }
-            Handover::Done(Step::Nothing) => Ok(String::new()),
+            Handover::Unproven(step) => {
+                written(self.cluster, self.own, step).await?;
+                let (argocd, id) = self.server().await?;
+                self.settle(&argocd, &id).await?;
+                Ok(String::new())
+            }
             Handover::Done(_) | Handover::NotAsked => {
                 let message = format!("somebody else changed {} meanwhile", identity(&self.own.object));
                 Err(Failure::new(Code::BootstrapInProgress, message).hint("run this again"))
@@ -253,9 +261,7 @@ impl Over<'_> {
             failpoint::write(&format!("{} to be compared", identity(&compared)));
             self.cluster.apply(&place, &compared).await?;
         }
-        let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
-        let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
-        let id = id.map_err(|error| Failure::new(Code::BadArgument, error))?;
+        let (argocd, id) = self.server().await?;
         let workloads = match self.compared(&argocd, &id, parts).await {
             Ok(workloads) => workloads,
             Err(failure) => {
@@ -267,6 +273,13 @@ impl Over<'_> {
         self.cluster.apply(&place, &self.own.object).await?;
         self.settle(&argocd, &id).await?;
         Ok(workloads)
+    }
+
+    /// Argo CD, and what it calls its own Application.
+    async fn server(&self) -> Result<(ArgoCd, ApplicationId), Failure> {
+        let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
+        let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
+        Ok((argocd, id.map_err(|error| Failure::new(Code::BadArgument, error))?))
     }
 
     /// Waits for Argo CD's comparison, and for what it says about pods.
@@ -315,8 +328,12 @@ impl Over<'_> {
     /// Waits until Argo CD has taken over.
     async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId) -> Result<(), Failure> {
         let deadline = Instant::now() + self.patience;
+        let mut refreshed = false;
         loop {
-            let why = match argocd.get(id).await {
+            // What Argo CD says until it is asked may be about what the Application was before.
+            let answer = if refreshed { argocd.get(id).await } else { argocd.refresh(id).await.map(Some) };
+            refreshed |= answer.is_ok();
+            let why = match answer {
                 Ok(Some(now)) if now.sync == SyncState::Synced && now.health == Health::Healthy && !now.in_flight => {
                     return Ok(());
                 }
@@ -387,8 +404,7 @@ mod tests {
     fn where_something_is_somebody_elses_it_is_named_and_how_it_is_handed_over() {
         let places = Places { argocd: "argocd".to_owned(), ..Places::default() };
         let (set, own) = (placed("ApplicationSet", "environments"), placed("Application", "argocd"));
-        let found =
-            Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse))) };
+        let found = Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse))) };
         assert!(!found.is_settled());
         let failure = refused(&places, &foreign(&found), None).unwrap_err();
         assert_eq!(failure.code, Code::RootForeign);
@@ -411,7 +427,8 @@ mod tests {
             (Step::Make, Handover::NotAsked, false),
             (Step::Change, Handover::Done(Step::Nothing), false),
             (Step::Nothing, Handover::Compare, false),
-            (Step::Nothing, Handover::Done(Step::Change), false),
+            (Step::Nothing, Handover::Unproven(Step::Change), false),
+            (Step::Nothing, Handover::Unproven(Step::Nothing), false),
         ] {
             let found = Found { objects: vec![(&set, step)], own: Some((&own, what)) };
             assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");

@@ -199,12 +199,18 @@ fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
     for (placed, step) in &found.objects {
         tell(&placed.object, *step);
     }
-    if let Some((placed, Handover::Done(step))) = &found.own {
+    if let Some((placed, Handover::Done(step) | Handover::Unproven(step))) = &found.own {
         tell(&placed.object, *step);
     }
     match &found.own {
         Some((_, Handover::Compare)) => {
             checked.missing(OWN, &format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
+        }
+        Some((_, Handover::Unproven(root::Step::Nothing))) => {
+            let what = format!(
+                "Application `{APPLICATION}` was not seen Synced and Healthy since Argo CD was handed over to it"
+            );
+            checked.missing(OWN, &what, "`forge bootstrap` waits for it");
         }
         Some((_, Handover::NotAsked)) => checked.advice(
             OWN,
@@ -337,6 +343,10 @@ mod tests {
             text.contains("missing  ApplicationSet environments of app.yaml is not there") && missing == 2,
             "{text}"
         );
+        let (text, missing) = tell(root::Step::Nothing, Handover::Unproven(root::Step::Nothing));
+        assert!(text.contains("`argocd` was not seen Synced and Healthy since") && missing == 1, "{text}");
+        let (text, missing) = tell(root::Step::Nothing, Handover::Unproven(root::Step::Change));
+        assert!(text.contains("says something else than app.yaml") && missing == 1, "{text}");
         let (text, missing) = tell(root::Step::Refuse, Handover::NotAsked);
         assert!(text.contains("kubectl -n argocd label applicationset environments") && missing == 1, "{text}");
         assert!(text.contains("advice   app.yaml has an Application `argocd`"), "{text}");
