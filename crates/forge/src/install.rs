@@ -515,7 +515,7 @@ impl Work<'_> {
                 let but = if same { ", and renders the same" } else { "" };
                 format!("revision {from} is there: {why}{but}")
             }
-            Step::Nothing { revision } | Step::Record { revision } => {
+            Step::Nothing { revision } | Step::Record { revision, .. } => {
                 format!("revision {revision} is what is wanted, and not proven yet")
             }
             Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } | Step::Managed { .. } => {
@@ -523,7 +523,8 @@ impl Work<'_> {
             }
         };
         if let (true, Step::Upgrade { from, .. }) = (same, &step) {
-            step = Step::Record { revision: *from };
+            // It is what it was: there is nothing to go back to.
+            step = Step::Record { revision: *from, back: None };
         }
         let (chart, version) = (wanted.chart.name, &wanted.version);
         say(&self.line("pre-check", &format!("chart {chart} {version} renders; {there}")));
@@ -555,7 +556,7 @@ impl Work<'_> {
             let step = self.step().await?;
             let repair = match &step {
                 Step::RollBack { from, status, to } => {
-                    let what = format!("revision {from} is {status}: back to revision {to}, which came up");
+                    let what = format!("revision {from} is {status}: back to revision {to}");
                     say(&self.line("repair", &what));
                     self.rolled_back(*to, interrupts, say).await
                 }
@@ -699,7 +700,7 @@ impl Work<'_> {
         let wanted = &self.part.wanted;
         let found = found(self.phase.cluster, wanted).await?;
         let revision = match found.step(wanted)? {
-            Step::Nothing { revision } | Step::Record { revision } => revision,
+            Step::Nothing { revision } | Step::Record { revision, .. } => revision,
             // What an older receipt names may be gone with the new version.
             Step::Upgrade { from, broken: true, .. } => from,
             Step::Upgrade { from, broken: false, .. } if same => from,
@@ -718,12 +719,15 @@ impl Work<'_> {
     /// What was applied came up and is not what it should be: back to what was there before, and why.
     async fn undone(&self, before: &Step, why: &str, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Halt {
         let undone = match before {
-            Step::Upgrade { from, .. } => self.rolled_back(*from, interrupts, say).await,
+            Step::Upgrade { from, .. } | Step::Record { back: Some(from), .. } => {
+                self.rolled_back(*from, interrupts, say).await
+            }
             Step::Install => {
                 self.point("uninstall");
                 self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
             }
-            // Nothing was applied, so nothing is taken back.
+            // Nothing was applied, and nothing was proven before it, so nothing is taken back: a receipt that somebody deleted is no
+            // reason to remove an Argo that may have been good for months.
             _ => return unproven(&self.part.wanted, why).into(),
         };
         match undone {
@@ -756,8 +760,8 @@ impl Work<'_> {
                     .into()
             }
             (
-                Step::Upgrade { .. },
-                Step::Upgrade { from, .. } | Step::Nothing { revision: from } | Step::Record { revision: from },
+                Step::Upgrade { .. } | Step::Record { back: Some(_), .. },
+                Step::Upgrade { from, .. } | Step::Nothing { revision: from } | Step::Record { revision: from, .. },
             ) => {
                 say(&self.line("rollback", &format!("back to what it was, as revision {from}")));
                 let message = format!(
@@ -866,7 +870,7 @@ mod tests {
         assert_eq!(step(found(Vec::new(), None)).unwrap(), Step::Install);
         // A release without an Application: as it should be, and not.
         let same = wanted().label();
-        assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1 });
+        assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1, back: None });
         let other = step(found(vec![revision(true, "0")], None)).unwrap();
         assert!(matches!(other, Step::Upgrade { from: 1, broken: false, .. }), "{other:?}");
         // A release of somebody else.

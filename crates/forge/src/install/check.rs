@@ -81,7 +81,7 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut BootstrapCheck) {
                 checked.missing(chart, &format!("{title} is installed and not available: {why}"), &fix);
             }
         },
-        Step::Record { revision } => {
+        Step::Record { revision, .. } => {
             checked.missing(chart, &format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
