@@ -231,13 +231,21 @@ pub(crate) async fn phase_one(
     }
 }
 
-async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+/// Whether Helm has nothing to do for any of these.
+///
+/// # Errors
+/// When something is somebody else's, or cannot be read.
+pub(crate) async fn is_done(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Failure> {
     let mut done = true;
-    for part in phase.installing {
-        let found = found(phase.cluster, &part.wanted).await?;
-        done &= matches!(found.step(&part.wanted)?, Step::Nothing { .. } | Step::Managed { .. });
+    for part in installing {
+        let found = found(cluster, &part.wanted).await?;
+        done &= found.step(&part.wanted)?.is_done();
     }
-    if done {
+    Ok(done)
+}
+
+async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+    if is_done(phase.cluster, phase.installing).await? {
         for part in phase.installing {
             unchanged(phase, part, interrupts, say).await?;
         }
@@ -501,7 +509,7 @@ impl Work<'_> {
     /// The six steps.
     async fn done(&self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let wanted = &self.part.wanted;
-        if let Step::Nothing { .. } | Step::Managed { .. } = self.step().await? {
+        if self.step().await?.is_done() {
             return unchanged(self.phase, self.part, interrupts, say).await;
         }
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
@@ -868,6 +876,10 @@ mod tests {
         let step = |found: Found| found.step(&wanted());
         // Nothing is there.
         assert_eq!(step(found(Vec::new(), None)).unwrap(), Step::Install);
+        // Also where a receipt is left of what somebody uninstalled.
+        let receipt = Some(Receipt::new(&wanted(), 1, Vec::new()));
+        let left = step(Found { receipt, ..found(Vec::new(), None) }).unwrap();
+        assert!(left == Step::Install && !left.is_done());
         // A release without an Application: as it should be, and not.
         let same = wanted().label();
         assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1, back: None });
@@ -878,6 +890,7 @@ mod tests {
         // The Application is there: whatever Helm knows.
         for revisions in [Vec::new(), vec![revision(true, "0")], vec![revision(false, "0")]] {
             let managed = step(found(revisions, managed())).unwrap();
+            assert!(managed.is_done());
             assert_eq!(managed, Step::Managed { how: "Synced, Healthy".to_owned() });
         }
     }

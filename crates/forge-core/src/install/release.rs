@@ -157,6 +157,13 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Helm has nothing to do.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Nothing { .. } | Self::Managed { .. })
+    }
+}
+
 /// What is to be done next. `revisions` are all that Helm has of the release, in any order; `broken` is what of a proven
 /// installation is not there any more, or is something else.
 pub fn decide(wanted: &Wanted, revisions: &[Revision], receipt: Option<&Receipt>, broken: &[String]) -> Step {
