@@ -70,7 +70,7 @@ pub fn identity(object: &Value) -> String {
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-/// An object of the file as it is applied: in Argo CD's namespace, with our label.
+/// An object of the file as it is applied: in Argo CD's namespace, with our label, and with the digest of what it says.
 fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let kind = text("/kind");
@@ -94,7 +94,7 @@ fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> 
         metadata.insert("labels".to_owned(), labels);
     }
     let collection = format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/{plural}");
-    Ok((rank, Placed { collection, object }))
+    Ok((rank, Placed { collection, object: install::stamped(object) }))
 }
 
 /// What is to be done about an object of the root file.
@@ -118,7 +118,7 @@ pub fn step(wanted: &Value, live: Option<&Value>) -> Step {
     match (is_ours(live), agrees(live, wanted)) {
         (true, true) => Step::Nothing,
         (true, false) => Step::Change,
-        (false, _) if agrees(live, &without_label(wanted)) => Step::Left,
+        (false, _) if agrees(live, &without_marks(wanted)) => Step::Left,
         (false, _) => Step::Refuse,
     }
 }
@@ -148,10 +148,13 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn without_label(object: &Value) -> Value {
+/// Without what we add to what the file says.
+fn without_marks(object: &Value) -> Value {
     let mut object = object.clone();
-    if let Some(Value::Object(labels)) = object.pointer_mut("/metadata/labels") {
-        labels.remove(MANAGED_BY);
+    for (place, mark) in [("/metadata/labels", MANAGED_BY), ("/metadata/annotations", install::APPLIED)] {
+        if let Some(Value::Object(marks)) = object.pointer_mut(place) {
+            marks.remove(mark);
+        }
     }
     object
 }
@@ -297,6 +300,27 @@ mod tests {
         ] {
             assert_eq!(step(&wanted(), found.as_ref()), expected, "{found:?}");
         }
+    }
+
+    #[test]
+    fn what_the_file_says_no_longer_is_a_change_and_whose_it_is_counts_all_the_same() {
+        let set = |spec: &str| {
+            let head = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: environments}\n";
+            let root = root(&format!("{head}spec: {spec}\n")).unwrap().unwrap();
+            root.objects.into_iter().next().unwrap().object
+        };
+        let (more, less) = (set("{a: 1, b: {c: 2}}"), set("{a: 1, b: {}}"));
+        assert_eq!(step(&more, Some(&more)), Step::Nothing);
+        assert_eq!(step(&less, Some(&more)), Step::Change);
+        // One that somebody else applied has no digest, or that of when it was ours.
+        let mut foreign = more.clone();
+        foreign["metadata"]["labels"] = json!({});
+        assert_eq!(step(&more, Some(&foreign)), Step::Left);
+        foreign["metadata"]["annotations"] = json!({});
+        assert_eq!(step(&more, Some(&foreign)), Step::Left);
+        // Handed over by the label, it gets one.
+        foreign["metadata"]["labels"] = json!({MANAGED_BY: "forge"});
+        assert_eq!(step(&more, Some(&foreign)), Step::Change);
     }
 
     #[test]

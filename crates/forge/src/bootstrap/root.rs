@@ -18,6 +18,7 @@ use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::at;
 use crate::argocd::{self, ArgoCd};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
@@ -57,12 +58,6 @@ impl Found<'_> {
         };
         own && self.objects.iter().all(|(_, step)| settled(step))
     }
-}
-
-/// Where an object is.
-fn at(placed: &Placed) -> String {
-    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    path::object(&placed.collection, name)
 }
 
 /// Looks at everything that the root file names.

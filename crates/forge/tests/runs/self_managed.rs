@@ -191,6 +191,19 @@ fn values_come_from_git(platform: &Platform) {
     });
     platform.well("argocd", |_| true);
     assert_eq!(platform.revisions(), [1]);
+
+    // And what Git says no longer goes.
+    platform.edit(ROOT, |text| text.replacen(more, "      valuesObject:\n", 1));
+    let check = platform.bootstrap(&["--check"]);
+    assert!(check.stdout.contains("Application argocd says something else than app.yaml"), "{}", check.stdout);
+    let changed = platform.bootstrap(&[]);
+    assert_eq!(changed.code, 0, "{}", changed.stderr);
+    let application = platform.bare.json(&["get", "application", "argocd", "-n", "argocd"]);
+    assert!(application["spec"]["source"]["helm"]["valuesObject"]["server"]["replicas"].is_null(), "{application}");
+    eventually("argocd-server has one pod", PATIENCE, || {
+        let server = platform.bare.json(&["get", "deployment", "argo-cd-argocd-server", "-n", "argocd"]);
+        if server["status"]["replicas"] == 1 { Ok(()) } else { Err(server["status"].to_string()) }
+    });
 }
 
 /// Crossplane, and with it what an environment is told: first nodes of every run.
