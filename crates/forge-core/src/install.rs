@@ -21,7 +21,7 @@ pub use document::{
     PlannedObjects, PlannedSource, PlannedWay,
 };
 pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
-pub use proof::{Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says};
+pub use proof::{APPLIED, Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says, stamped};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};
 pub use settings::{Difference, Fragment, Merge, Observed, Weight, differences, fragments, merges};

@@ -70,7 +70,7 @@ pub fn identity(object: &Value) -> String {
     format!("{} {}", text("/kind"), text("/metadata/name"))
 }
 
-/// An object of the file as it is applied: in Argo CD's namespace, with our label.
+/// An object of the file as it is applied: in Argo CD's namespace, with our label, and with the digest of what it says.
 fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let kind = text("/kind");
@@ -94,7 +94,7 @@ fn placed(document: &Value, namespace: &str) -> Result<(usize, Placed), String> 
         metadata.insert("labels".to_owned(), labels);
     }
     let collection = format!("/apis/argoproj.io/v1alpha1/namespaces/{namespace}/{plural}");
-    Ok((rank, Placed { collection, object }))
+    Ok((rank, Placed { collection, object: install::stamped(object) }))
 }
 
 /// What is to be done about an object of the root file.
@@ -118,7 +118,7 @@ pub fn step(wanted: &Value, live: Option<&Value>) -> Step {
     match (is_ours(live), agrees(live, wanted)) {
         (true, true) => Step::Nothing,
         (true, false) => Step::Change,
-        (false, _) if agrees(live, &without_label(wanted)) => Step::Left,
+        (false, _) if agrees(live, &without_marks(wanted)) => Step::Left,
         (false, _) => Step::Refuse,
     }
 }
@@ -148,10 +148,13 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn without_label(object: &Value) -> Value {
+/// Without what we add to what the file says.
+fn without_marks(object: &Value) -> Value {
     let mut object = object.clone();
-    if let Some(Value::Object(labels)) = object.pointer_mut("/metadata/labels") {
-        labels.remove(MANAGED_BY);
+    for (place, mark) in [("/metadata/labels", MANAGED_BY), ("/metadata/annotations", install::APPLIED)] {
+        if let Some(Value::Object(marks)) = object.pointer_mut(place) {
+            marks.remove(mark);
+        }
     }
     object
 }
@@ -163,18 +166,26 @@ pub enum Handover {
     NotAsked,
     /// It is not there, or was only compared: Argo CD compares it, and takes over where no pod changes.
     Compare,
+    /// It was handed over, and as it is to be it was not seen Synced and Healthy yet: this is to be done about it, and then it
+    /// is waited for.
+    Unproven(Step),
     /// It was handed over; this is to be done about it, as about any other object.
     Done(Step),
 }
 
-/// Decides about Argo CD's own Application; `asked` is whether somebody wants it handed over. What was begun is ended, and
-/// what was handed over stays so, asked or not.
-pub fn handover(wanted: &Value, live: Option<&Value>, asked: bool) -> Handover {
+/// Decides about Argo CD's own Application; `asked` is whether somebody wants it handed over, `proven` whether the receipt lists
+/// it, which it does from when it was Synced and Healthy. What was begun is ended, and what was handed over stays so, asked
+/// or not.
+pub fn handover(wanted: &Value, live: Option<&Value>, asked: bool, proven: bool) -> Handover {
     match live {
         None if !asked => Handover::NotAsked,
         None => Handover::Compare,
         Some(live) if is_ours(live) && install::is_pending(live) => Handover::Compare,
-        live => Handover::Done(step(wanted, live)),
+        live => match step(wanted, live) {
+            Step::Nothing if proven => Handover::Done(Step::Nothing),
+            step @ (Step::Nothing | Step::Make | Step::Change) => Handover::Unproven(step),
+            step @ (Step::Left | Step::Refuse) => Handover::Done(step),
+        },
     }
 }
 
@@ -292,6 +303,27 @@ mod tests {
     }
 
     #[test]
+    fn what_the_file_says_no_longer_is_a_change_and_whose_it_is_counts_all_the_same() {
+        let set = |spec: &str| {
+            let head = "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: environments}\n";
+            let root = root(&format!("{head}spec: {spec}\n")).unwrap().unwrap();
+            root.objects.into_iter().next().unwrap().object
+        };
+        let (more, less) = (set("{a: 1, b: {c: 2}}"), set("{a: 1, b: {}}"));
+        assert_eq!(step(&more, Some(&more)), Step::Nothing);
+        assert_eq!(step(&less, Some(&more)), Step::Change);
+        // One that somebody else applied has no digest, or that of when it was ours.
+        let mut foreign = more.clone();
+        foreign["metadata"]["labels"] = json!({});
+        assert_eq!(step(&more, Some(&foreign)), Step::Left);
+        foreign["metadata"]["annotations"] = json!({});
+        assert_eq!(step(&more, Some(&foreign)), Step::Left);
+        // Handed over by the label, it gets one.
+        foreign["metadata"]["labels"] = json!({MANAGED_BY: "forge"});
+        assert_eq!(step(&more, Some(&foreign)), Step::Change);
+    }
+
+    #[test]
     fn what_argo_cd_left_out_of_its_own_object_is_no_difference_and_everything_else_is() {
         let wanted = json!({"spec": {"automated": {"prune": false, "selfHeal": true}, "helm": {"valuesObject": {}}}});
         let with = |automated: Value| json!({"spec": {"automated": automated, "more": 1}, "status": {}});
@@ -313,11 +345,15 @@ mod tests {
             (Some(pending.clone()), false, Handover::Compare),
             (Some(pending), true, Handover::Compare),
             (Some(live(true, &same)), false, Handover::Done(Step::Nothing)),
-            (Some(live(true, &other)), false, Handover::Done(Step::Change)),
+            (Some(live(true, &other)), false, Handover::Unproven(Step::Change)),
             (Some(live(false, &same)), true, Handover::Done(Step::Left)),
             (Some(live(false, &other)), true, Handover::Done(Step::Refuse)),
         ] {
-            assert_eq!(handover(&wanted(), found.as_ref(), asked), expected, "{found:?}");
+            assert_eq!(handover(&wanted(), found.as_ref(), asked, true), expected, "{found:?}");
+        }
+        // What was not seen Synced and Healthy is waited for again; what is somebody else's is his.
+        for (ours, expected) in [(true, Handover::Unproven(Step::Nothing)), (false, Handover::Done(Step::Left))] {
+            assert_eq!(handover(&wanted(), Some(&live(ours, &same)), false, false), expected);
         }
     }
 

@@ -13,7 +13,7 @@ use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
 use forge_core::format::{Environment, Repository};
-use forge_core::install::{PlannedObjects, PlannedWay, says};
+use forge_core::install::{PlannedObjects, PlannedWay, says, stamped};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
     self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
@@ -89,7 +89,8 @@ impl Events<'_> {
 
     /// Everything but the Secret.
     pub(crate) fn objects(&self, places: &Places) -> Vec<Placed> {
-        render::events(places, self.repository, &self.triggers())
+        let objects = render::events(places, self.repository, &self.triggers());
+        objects.into_iter().map(|placed| Placed { object: stamped(placed.object), ..placed }).collect()
     }
 
     /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
@@ -177,8 +178,14 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             .hint(format!("install {what} first; in the sandbox: forge sandbox up --with argo-cd,argo-workflows")));
         }
     }
+    // The receipts have the digest of all of these.
+    let receipts = render::receipts(places, &wanted.environments);
+    let mut afresh = false;
+    for receipt in &receipts {
+        afresh |= is_lacking(looked(cluster, receipt).await.as_ref(), &receipt.object, false);
+    }
     for placed in render::bootstrap(places, &wanted.environments) {
-        apply(cluster, &placed, &mut done).await?;
+        apply(cluster, &placed, afresh, &mut done).await?;
     }
     let projects = path::argo(&places.argocd, "appprojects");
     for (environment, names) in &wanted.held {
@@ -200,8 +207,8 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
-    for receipt in render::receipts(places, &wanted.environments) {
-        apply(cluster, &receipt, &mut done).await?;
+    for receipt in &receipts {
+        apply(cluster, receipt, false, &mut done).await?;
     }
     Ok(notes)
 }
@@ -233,14 +240,28 @@ fn point(title: &str, placed: &Placed) {
     failpoint::write(&format!("{title}{place}"));
 }
 
-async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
-    let (title, name) = title(placed);
-    let path = path::object(&placed.collection, name);
-    // Who may not look may still be allowed to write.
-    let live = cluster.get(&path).await.ok().flatten();
-    if !live.is_some_and(|live| says(&live, &placed.object)) {
+/// Where an object is.
+fn at(placed: &Placed) -> String {
+    let (_, name) = title(placed);
+    path::object(&placed.collection, name)
+}
+
+/// What is there of an object. Who may not look may still be allowed to write.
+async fn looked(cluster: &Cluster, placed: &Placed) -> Option<Value> {
+    cluster.get(&at(placed)).await.ok().flatten()
+}
+
+/// Whether an object has to be applied. What is wanted no longer cannot be told from what the server added, so where something else
+/// was applied before, `afresh` is true: whatever is there, server-side apply takes away what we no longer name.
+fn is_lacking(live: Option<&Value>, wanted: &Value, afresh: bool) -> bool {
+    afresh || !live.is_some_and(|live| says(live, wanted))
+}
+
+async fn apply(cluster: &Cluster, placed: &Placed, afresh: bool, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
+    let (title, _) = title(placed);
+    if is_lacking(looked(cluster, placed).await.as_ref(), &placed.object, afresh) {
         point(&title, placed);
-        cluster.apply(&path, &placed.object).await?;
+        cluster.apply(&at(placed), &placed.object).await?;
     }
     done(&title);
     Ok(())
@@ -268,7 +289,7 @@ async fn triggers(
         webhook_secret(cluster, places, done).await?;
     }
     for placed in events.objects(places) {
-        apply(cluster, &placed, done).await?;
+        apply(cluster, &placed, false, done).await?;
     }
     let place = format!("Service {WEBHOOK_SOURCE}-eventsource-svc:{WEBHOOK_PORT} in `{}`", places.workflows);
     let note = format!(
@@ -527,6 +548,19 @@ mod tests {
         for nothing in [secret(&[]), secret(&[("tls.crt", "")]), secret(&[("ca.crt", &issuer)])] {
             assert_eq!(shown(&nothing), None);
         }
+    }
+
+    #[test]
+    fn what_was_applied_otherwise_before_is_applied_though_it_says_all_that_is_wanted() {
+        let (more, wanted) =
+            (json!({"rules": [{"verbs": ["get"], "resourceNames": ["x"]}]}), json!({"rules": [{"verbs": ["get"]}]}));
+        assert!(!is_lacking(Some(&more), &wanted, false) && is_lacking(Some(&more), &wanted, true));
+        assert!(is_lacking(None, &wanted, false) && is_lacking(Some(&json!({})), &wanted, false));
+        // And that it was otherwise is what the receipt says: its digest is that of every field.
+        let environments: [EnvironmentName; 1] = ["dev".parse().unwrap()];
+        let receipt = |places: &Places| render::receipts(places, &environments).remove(0).object;
+        let other = Places { agent_tick: 77, ..Places::default() };
+        assert!(is_lacking(Some(&receipt(&other)), &receipt(&Places::default()), false));
     }
 
     #[test]

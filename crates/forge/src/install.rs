@@ -8,7 +8,7 @@
 mod charts;
 mod check;
 mod helm;
-mod lock;
+pub(crate) mod lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -231,13 +231,21 @@ pub(crate) async fn phase_one(
     }
 }
 
-async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+/// Whether Helm has nothing to do for any of these.
+///
+/// # Errors
+/// When something is somebody else's, or cannot be read.
+pub(crate) async fn is_done(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Failure> {
     let mut done = true;
-    for part in phase.installing {
-        let found = found(phase.cluster, &part.wanted).await?;
-        done &= matches!(found.step(&part.wanted)?, Step::Nothing { .. } | Step::Managed { .. });
+    for part in installing {
+        let found = found(cluster, &part.wanted).await?;
+        done &= found.step(&part.wanted)?.is_done();
     }
-    if done {
+    Ok(done)
+}
+
+async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+    if is_done(phase.cluster, phase.installing).await? {
         for part in phase.installing {
             unchanged(phase, part, interrupts, say).await?;
         }
@@ -247,8 +255,15 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
     make_namespaces(phase, say).await?;
-    let lock = lock::take(phase.cluster, phase.workflows, say).await?;
-    let outcome = chain(phase, &helm, interrupts, say).await;
+    let mut lock = tokio::select! {
+        lock = lock::take(phase.cluster, phase.workflows, say) => lock?,
+        () = interrupts.heard() => return Err(Halt::Interrupted),
+    };
+    let outcome = tokio::select! {
+        outcome = chain(phase, &helm, interrupts, say) => outcome,
+        // What helm is at ends with it: it is the other one's to repair.
+        failure = lock.lost() => Err(failure.into()),
+    };
     let released = lock.release(phase.cluster).await;
     outcome?;
     Ok(released?)
@@ -494,7 +509,7 @@ impl Work<'_> {
     /// The six steps.
     async fn done(&self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let wanted = &self.part.wanted;
-        if let Step::Nothing { .. } | Step::Managed { .. } = self.step().await? {
+        if self.step().await?.is_done() {
             return unchanged(self.phase, self.part, interrupts, say).await;
         }
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
@@ -508,7 +523,7 @@ impl Work<'_> {
                 let but = if same { ", and renders the same" } else { "" };
                 format!("revision {from} is there: {why}{but}")
             }
-            Step::Nothing { revision } | Step::Record { revision } => {
+            Step::Nothing { revision } | Step::Record { revision, .. } => {
                 format!("revision {revision} is what is wanted, and not proven yet")
             }
             Step::RollBack { .. } | Step::Uninstall { .. } | Step::Refuse { .. } | Step::Managed { .. } => {
@@ -516,7 +531,8 @@ impl Work<'_> {
             }
         };
         if let (true, Step::Upgrade { from, .. }) = (same, &step) {
-            step = Step::Record { revision: *from };
+            // It is what it was: there is nothing to go back to.
+            step = Step::Record { revision: *from, back: None };
         }
         let (chart, version) = (wanted.chart.name, &wanted.version);
         say(&self.line("pre-check", &format!("chart {chart} {version} renders; {there}")));
@@ -548,7 +564,7 @@ impl Work<'_> {
             let step = self.step().await?;
             let repair = match &step {
                 Step::RollBack { from, status, to } => {
-                    let what = format!("revision {from} is {status}: back to revision {to}, which came up");
+                    let what = format!("revision {from} is {status}: back to revision {to}");
                     say(&self.line("repair", &what));
                     self.rolled_back(*to, interrupts, say).await
                 }
@@ -692,7 +708,7 @@ impl Work<'_> {
         let wanted = &self.part.wanted;
         let found = found(self.phase.cluster, wanted).await?;
         let revision = match found.step(wanted)? {
-            Step::Nothing { revision } | Step::Record { revision } => revision,
+            Step::Nothing { revision } | Step::Record { revision, .. } => revision,
             // What an older receipt names may be gone with the new version.
             Step::Upgrade { from, broken: true, .. } => from,
             Step::Upgrade { from, broken: false, .. } if same => from,
@@ -711,12 +727,15 @@ impl Work<'_> {
     /// What was applied came up and is not what it should be: back to what was there before, and why.
     async fn undone(&self, before: &Step, why: &str, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Halt {
         let undone = match before {
-            Step::Upgrade { from, .. } => self.rolled_back(*from, interrupts, say).await,
+            Step::Upgrade { from, .. } | Step::Record { back: Some(from), .. } => {
+                self.rolled_back(*from, interrupts, say).await
+            }
             Step::Install => {
                 self.point("uninstall");
                 self.helm.uninstall(self.release(), self.phase.timeout, interrupts).await
             }
-            // Nothing was applied, so nothing is taken back.
+            // Nothing was applied, and nothing was proven before it, so nothing is taken back: a receipt that somebody deleted is no
+            // reason to remove an Argo that may have been good for months.
             _ => return unproven(&self.part.wanted, why).into(),
         };
         match undone {
@@ -749,8 +768,8 @@ impl Work<'_> {
                     .into()
             }
             (
-                Step::Upgrade { .. },
-                Step::Upgrade { from, .. } | Step::Nothing { revision: from } | Step::Record { revision: from },
+                Step::Upgrade { .. } | Step::Record { back: Some(_), .. },
+                Step::Upgrade { from, .. } | Step::Nothing { revision: from } | Step::Record { revision: from, .. },
             ) => {
                 say(&self.line("rollback", &format!("back to what it was, as revision {from}")));
                 let message = format!(
@@ -857,9 +876,13 @@ mod tests {
         let step = |found: Found| found.step(&wanted());
         // Nothing is there.
         assert_eq!(step(found(Vec::new(), None)).unwrap(), Step::Install);
+        // Also where a receipt is left of what somebody uninstalled.
+        let receipt = Some(Receipt::new(&wanted(), 1, Vec::new()));
+        let left = step(Found { receipt, ..found(Vec::new(), None) }).unwrap();
+        assert!(left == Step::Install && !left.is_done());
         // A release without an Application: as it should be, and not.
         let same = wanted().label();
-        assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1 });
+        assert_eq!(step(found(vec![revision(true, &same)], None)).unwrap(), Step::Record { revision: 1, back: None });
         let other = step(found(vec![revision(true, "0")], None)).unwrap();
         assert!(matches!(other, Step::Upgrade { from: 1, broken: false, .. }), "{other:?}");
         // A release of somebody else.
@@ -867,6 +890,7 @@ mod tests {
         // The Application is there: whatever Helm knows.
         for revisions in [Vec::new(), vec![revision(true, "0")], vec![revision(false, "0")]] {
             let managed = step(found(revisions, managed())).unwrap();
+            assert!(managed.is_done());
             assert_eq!(managed, Step::Managed { how: "Synced, Healthy".to_owned() });
         }
     }

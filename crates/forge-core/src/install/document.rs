@@ -155,7 +155,7 @@ pub struct CheckedChart {
     /// The revision that is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// The revision that came up last, where one has to go back to it.
+    /// The revision that was proven last, or else came up last, where one has to go back to it, or would have to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_to: Option<u64>,
     /// What is wrong with the one that is there, or how it is doing.
@@ -175,7 +175,7 @@ pub enum NextStep {
     Install,
     /// Something else of ours is there, and works.
     Upgrade,
-    /// Somebody was killed on the way: first back to the revision that came up last.
+    /// Somebody was killed on the way: first back to the revision that was proven, or else came up, last.
     RollBack,
     /// No revision ever came up: first away with it.
     Uninstall,
@@ -190,7 +190,7 @@ impl CheckedChart {
     pub fn new(wanted: &Wanted, step: &Step) -> Self {
         let (next, revision, back_to, why) = match step {
             Step::Nothing { revision } => (NextStep::Nothing, Some(*revision), None, None),
-            Step::Record { revision } => (NextStep::Record, Some(*revision), None, None),
+            Step::Record { revision, back } => (NextStep::Record, Some(*revision), *back, None),
             Step::Install => (NextStep::Install, None, None, None),
             Step::Upgrade { from, why, .. } => (NextStep::Upgrade, Some(*from), None, Some(why.clone())),
             Step::RollBack { from, status, to } => {
@@ -320,7 +320,8 @@ mod tests {
         for (step, expected) in [
             (Step::Install, json!({"step": "install"})),
             (Step::Nothing { revision: 2 }, json!({"step": "nothing", "revision": 2})),
-            (Step::Record { revision: 2 }, json!({"step": "record", "revision": 2})),
+            (Step::Record { revision: 2, back: None }, json!({"step": "record", "revision": 2})),
+            (Step::Record { revision: 2, back: Some(1) }, json!({"step": "record", "revision": 2, "backTo": 1})),
             (
                 Step::Upgrade { from: 2, why: "gone".to_owned(), broken: true },
                 json!({"step": "upgrade", "revision": 2, "why": "gone"}),

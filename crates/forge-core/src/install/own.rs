@@ -13,6 +13,7 @@ use super::chart::chart;
 use crate::format::Installation;
 use crate::name::clip;
 use crate::preflight::Component;
+use crate::render::is_ours;
 use crate::url::same_repository;
 use crate::yaml::{Dialect, Limits, read};
 
@@ -168,7 +169,8 @@ pub struct Managed {
     pub well: bool,
 }
 
-/// Reads the Application as it is in a cluster; nothing where it is not one that makes our release of Argo CD.
+/// Reads the Application as it is in a cluster; nothing where it is not one that makes our release of Argo CD, or where it is ours
+/// and only compared: until it is handed over, Argo CD is Helm's.
 pub fn managed(application: &Value, namespace: &str) -> Option<Managed> {
     let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str);
     let several = application.pointer("/spec/sources").and_then(Value::as_array).into_iter().flatten();
@@ -179,7 +181,8 @@ pub fn managed(application: &Value, namespace: &str) -> Option<Managed> {
         return None;
     }
     if is_pending(application) {
-        return Some(Managed { how: "not handed over yet".to_owned(), well: false });
+        let pending = || Managed { how: "not handed over yet".to_owned(), well: false };
+        return (!is_ours(application)).then(pending);
     }
     let (sync, health) = (text("/status/sync/status"), text("/status/health/status"));
     let how = format!("{}, {}", clip(sync.unwrap_or("not compared")), clip(health.unwrap_or("health not known")));
@@ -413,6 +416,10 @@ mod tests {
         assert_eq!(inert["metadata"]["annotations"]["a"], "b");
         assert_eq!(inert["spec"]["source"], application["spec"]["source"]);
         assert_eq!(managed(&inert, "argocd").unwrap().how, "not handed over yet");
+        // One of ours takes nothing from Helm before it is handed over.
+        let mut ours = inert;
+        ours["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "forge"});
+        assert_eq!(managed(&ours, "argocd"), None);
     }
 
     fn workload(replicas: u64, image: &str) -> Value {

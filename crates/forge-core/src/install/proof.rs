@@ -2,8 +2,9 @@
 //! every definition is established. Helm's word alone is not enough (INV-5).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::digest::Digest;
 use crate::name::clip;
 
 /// Something of a release that is looked at.
@@ -160,7 +161,25 @@ pub fn same_objects(one: &[Value], other: &[Value]) -> bool {
     ordered(one) == ordered(other)
 }
 
-/// True for an object that already says all that is wanted of it; what else it says is the server's, or somebody else's.
+/// The annotation that says what an object was applied as: its digest, without this.
+pub const APPLIED: &str = "forge.projectcatalyst.io/applied";
+
+/// An object as it is applied where [`says`] decides whether it is: with the digest of all that it says, because what is wanted no
+/// longer cannot be told from what the server added.
+pub fn stamped(mut object: Value) -> Value {
+    let digest = Digest::of_json(&object);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let mut marks = metadata.remove("annotations").filter(Value::is_object).unwrap_or_else(|| json!({}));
+        if let Value::Object(marks) = &mut marks {
+            marks.insert(APPLIED.to_owned(), json!(digest));
+        }
+        metadata.insert("annotations".to_owned(), marks);
+    }
+    object
+}
+
+/// True for an object that already says all that is wanted of it; what else it says is the server's, or somebody else's, or was
+/// wanted once: see [`stamped`].
 pub fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         // The API server leaves out what is empty.
@@ -187,7 +206,6 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn workload(kind: &str) -> Value {
         json!({
@@ -352,5 +370,20 @@ mod tests {
         for other in [json!({"a": {"b": 2}}), json!({"list": []}), json!({"c": 1}), more] {
             assert!(!says(&live, &other), "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_wanted_no_longer_is_a_difference_by_the_digest_of_what_was_applied() {
+        let role = |rule: Value| json!({"metadata": {"name": "a", "annotations": {"b": "c"}}, "rules": [rule]});
+        let before = role(json!({"verbs": ["get"], "resourceNames": ["x"]}));
+        let now = role(json!({"verbs": ["get"]}));
+        assert!(says(&before, &now));
+        assert!(!says(&stamped(before.clone()), &stamped(now.clone())));
+        assert!(says(&stamped(before.clone()), &stamped(before)));
+        let now = stamped(now);
+        let marks = &now["metadata"]["annotations"];
+        assert!(marks["b"] == "c" && marks[APPLIED].as_str().is_some_and(|digest| digest.starts_with("sha256:")));
+        // What has none yet gets it.
+        assert!(stamped(json!({"metadata": {}}))["metadata"]["annotations"][APPLIED].is_string());
     }
 }

@@ -11,6 +11,11 @@ pub const DIGEST_LABEL: &str = "forge.projectcatalyst.io/digest";
 /// The label of a release that says which version of its chart it was made from.
 pub const CHART_LABEL: &str = "forge.projectcatalyst.io/chart-version";
 
+/// A digest of chart and values as that label, which has 63 characters at most.
+pub(super) fn digest_label(digest: &str) -> String {
+    digest.trim_start_matches("sha256:").chars().take(40).collect()
+}
+
 /// Where a revision of a release stands, in Helm's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -108,6 +113,9 @@ pub enum Step {
     Record {
         /// As this revision.
         revision: u64,
+        /// The revision that was proven before it, where that is still there: whoever was killed on the way left it unproven, and
+        /// where it turns out to be wrong, this is what to go back to.
+        back: Option<u64>,
     },
     /// Nothing of it is there.
     Install,
@@ -121,7 +129,7 @@ pub enum Step {
         /// the same all the same.
         broken: bool,
     },
-    /// Somebody was killed on the way to another revision: first back to the last one that came up.
+    /// Somebody was killed on the way to another revision: first back to the last one that was proven, or else that came up.
     RollBack {
         /// The one that did not.
         from: u64,
@@ -149,6 +157,13 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Helm has nothing to do.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Nothing { .. } | Self::Managed { .. })
+    }
+}
+
 /// What is to be done next. `revisions` are all that Helm has of the release, in any order; `broken` is what of a proven
 /// installation is not there any more, or is something else.
 pub fn decide(wanted: &Wanted, revisions: &[Revision], receipt: Option<&Receipt>, broken: &[String]) -> Step {
@@ -156,9 +171,17 @@ pub fn decide(wanted: &Wanted, revisions: &[Revision], receipt: Option<&Receipt>
     if !last.ours {
         return Step::Refuse { revision: last.number };
     }
-    let good = revisions.iter().filter(|revision| revision.status.is_good()).map(|revision| revision.number).max();
-    match (last.status, good) {
-        (Status::Deployed, _) => deployed(wanted, last, receipt, broken),
+    let good = || revisions.iter().filter(|revision| revision.status.is_good());
+    let newest = good().map(|revision| revision.number).max();
+    // Helm calls good what came up, also what was found wrong afterwards and was to be taken back. What was proven has the number that
+    // the receipt names, or was gone back to since, which brings its label along.
+    let proven = receipt.and_then(|receipt| {
+        let label = Some(digest_label(&receipt.digest));
+        let is_it = |revision: &&Revision| revision.number == receipt.revision || revision.digest == label;
+        good().filter(is_it).map(|revision| revision.number).max()
+    });
+    match (last.status, proven.or(newest)) {
+        (Status::Deployed, _) => deployed(wanted, last, receipt, proven, broken),
         // Helm does not say what of a release that is being removed is still there.
         (Status::Uninstalling | Status::Uninstalled, _) | (_, None) => {
             Step::Uninstall { revision: last.number, status: last.status }
@@ -167,7 +190,13 @@ pub fn decide(wanted: &Wanted, revisions: &[Revision], receipt: Option<&Receipt>
     }
 }
 
-fn deployed(wanted: &Wanted, last: &Revision, receipt: Option<&Receipt>, broken: &[String]) -> Step {
+fn deployed(
+    wanted: &Wanted,
+    last: &Revision,
+    receipt: Option<&Receipt>,
+    proven: Option<u64>,
+    broken: &[String],
+) -> Step {
     let from = last.number;
     let receipt = receipt.filter(|receipt| receipt.digest == wanted.digest.as_str());
     // What was made from another chart or other values and renders the same has a receipt that names this very revision.
@@ -183,7 +212,7 @@ fn deployed(wanted: &Wanted, last: &Revision, receipt: Option<&Receipt>, broken:
     match (receipt, broken.first()) {
         (Some(_), Some(first)) => Step::Upgrade { from, why: first.clone(), broken: true },
         (Some(_), None) => Step::Nothing { revision: from },
-        (None, _) => Step::Record { revision: from },
+        (None, _) => Step::Record { revision: from, back: proven.filter(|proven| *proven < from) },
     }
 }
 
@@ -224,9 +253,36 @@ mod tests {
     #[test]
     fn what_is_not_written_down_is_written_down_and_helm_is_left_alone() {
         let there = [revision(1, Status::Deployed)];
-        assert_eq!(decide(&wanted(), &there, None, &[]), Step::Record { revision: 1 });
+        assert_eq!(decide(&wanted(), &there, None, &[]), Step::Record { revision: 1, back: None });
         let other = Receipt { digest: "sha256:00".to_owned(), ..receipt() };
-        assert_eq!(decide(&wanted(), &there, Some(&other), &[]), Step::Record { revision: 1 });
+        assert_eq!(decide(&wanted(), &there, Some(&other), &[]), Step::Record { revision: 1, back: None });
+    }
+
+    #[test]
+    fn what_came_up_and_was_never_proven_goes_back_to_what_was() {
+        use Status::*;
+        let older = Receipt { digest: "sha256:00".to_owned(), ..receipt() };
+        let decide = |revisions: &[Revision], receipt: &Receipt| decide(&wanted(), revisions, Some(receipt), &[]);
+        // Killed after helm, before it was looked at.
+        let there = [revision(1, Superseded), revision(2, Deployed)];
+        assert_eq!(decide(&there, &older), Step::Record { revision: 2, back: Some(1) });
+        // Killed on the way back from what was found wrong: Helm still calls that one deployed.
+        for status in [PendingRollback, Failed] {
+            let there = [revision(1, Superseded), revision(2, Deployed), revision(3, status)];
+            assert_eq!(decide(&there, &older), Step::RollBack { from: 3, status, to: 1 });
+        }
+        // What was proven is gone, or was never good: the last one that came up has to do.
+        let gone = Receipt { revision: 7, ..older.clone() };
+        let there = [revision(1, Failed), revision(2, Deployed), revision(3, Failed)];
+        for receipt in [&gone, &older] {
+            assert_eq!(decide(&there, receipt), Step::RollBack { from: 3, status: Failed, to: 2 });
+        }
+        assert_eq!(decide(&there[..2], &gone), Step::Record { revision: 2, back: None });
+        // Helm keeps only so many; one that was gone back to carries the label of what was proven.
+        let same = Revision { digest: Some("00".to_owned()), ..revision(8, Superseded) };
+        let there = [revision(7, Superseded), same, revision(9, Deployed)];
+        let pruned = Receipt { revision: 1, ..older };
+        assert_eq!(decide(&there, &pruned), Step::Record { revision: 9, back: Some(8) });
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::chart::{Chart, chart};
 use super::own::Own;
-use super::release::{CHART_LABEL, DIGEST_LABEL};
+use super::release::{CHART_LABEL, DIGEST_LABEL, digest_label};
 use crate::digest::Digest;
 use crate::health::HealthChecks;
 use crate::preflight::Component;
@@ -167,7 +167,7 @@ impl Wanted {
 
     /// The digest as a label, which has 63 characters at most.
     pub fn label(&self) -> String {
-        self.digest.as_str().trim_start_matches("sha256:").chars().take(40).collect()
+        digest_label(self.digest.as_str())
     }
 }
 

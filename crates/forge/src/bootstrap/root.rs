@@ -18,9 +18,11 @@ use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::at;
 use crate::argocd::{self, ArgoCd};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
+use crate::install::lock;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,8 +43,8 @@ pub(crate) struct Rooting {
 pub(crate) struct Found<'r> {
     /// Objects, and what is to be done about each.
     pub(crate) objects: Vec<(&'r Placed, Step)>,
-    /// Argo CD's own Application, what is to be done about it, and what it is now.
-    pub(crate) own: Option<(&'r Placed, Handover, Option<Value>)>,
+    /// Argo CD's own Application, and what is to be done about it.
+    pub(crate) own: Option<(&'r Placed, Handover)>,
 }
 
 impl Found<'_> {
@@ -50,18 +52,12 @@ impl Found<'_> {
     fn is_settled(&self) -> bool {
         let settled = |step: &Step| matches!(step, Step::Nothing | Step::Left);
         let own = match &self.own {
-            None | Some((_, Handover::NotAsked, _)) => true,
-            Some((_, Handover::Compare, _)) => false,
-            Some((_, Handover::Done(step), _)) => settled(step),
+            None | Some((_, Handover::NotAsked)) => true,
+            Some((_, Handover::Compare | Handover::Unproven(_))) => false,
+            Some((_, Handover::Done(step))) => settled(step),
         };
         own && self.objects.iter().all(|(_, step)| settled(step))
     }
-}
-
-/// Where an object is.
-fn at(placed: &Placed) -> String {
-    let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    path::object(&placed.collection, name)
 }
 
 /// Looks at everything that the root file names.
@@ -74,7 +70,10 @@ pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> 
     let own = match &root.own {
         Some(placed) => {
             let live = cluster.get(&at(placed)).await?;
-            Some((placed, handover(&placed.object, live.as_ref(), asked), live))
+            let namespace = placed.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+            let stored = cluster.get(&path::object(&path::config_maps(namespace), RECEIPT)).await?;
+            let proven = listed(stored.as_ref()).contains(&identity(&placed.object));
+            Some((placed, handover(&placed.object, live.as_ref(), asked, proven)))
         }
         None => None,
     };
@@ -104,8 +103,8 @@ pub(crate) fn handing(object: &Value) -> String {
 /// What is somebody else's, and says something else.
 fn foreign<'f>(found: &Found<'f>) -> Vec<&'f Placed> {
     let objects = found.objects.iter().filter(|(_, step)| *step == Step::Refuse).map(|(placed, _)| *placed);
-    let own = found.own.iter().filter(|(_, what, _)| *what == Handover::Done(Step::Refuse));
-    objects.chain(own.map(|(placed, ..)| *placed)).collect()
+    let own = found.own.iter().filter(|(_, what)| *what == Handover::Done(Step::Refuse));
+    objects.chain(own.map(|(placed, _)| *placed)).collect()
 }
 
 /// Applies the root file. `done` hears of every object; what is left to be done by somebody is given back.
@@ -135,20 +134,26 @@ pub(super) async fn rooted(
     let mut notes = Vec::new();
     match &found.own {
         None => {}
-        Some((_, Handover::NotAsked, _)) => notes.push(format!(
+        Some((_, Handover::NotAsked)) => notes.push(format!(
             "app.yaml has an Application `{APPLICATION}`, and Argo CD was not handed over to it: `forge bootstrap --with self-managed-argocd` does"
         )),
-        Some((placed, Handover::Compare, live)) => {
-            // What was applied until here is written down, whatever becomes of this.
+        Some((placed, Handover::Compare | Handover::Unproven(_))) => {
+            // What was applied until here is written down, whatever becomes of this: the Application is not among it before it
+            // is Synced and Healthy.
             noted(cluster, places, stored.as_ref(), &ours).await?;
-            let parts = parts(cluster, places).await?;
             let over = Over { cluster, places, own: placed, patience: rooting.patience };
-            let workloads = over.hand(live.as_ref(), &parts).await?;
-            done(&format!("{}: Argo CD manages itself; {workloads} workloads are what they were", identity(&placed.object)));
+            let mut lock = lock::take(cluster, &places.workflows, done).await?;
+            let handed = tokio::select! {
+                handed = over.handed(rooting.asked) => handed,
+                failure = lock.lost() => Err(failure),
+            };
+            let released = lock.release(cluster).await;
+            let how = handed?;
+            released?;
+            done(&format!("{}: Argo CD manages itself{how}", identity(&placed.object)));
             ours.insert(identity(&placed.object));
         }
-        Some((placed, Handover::Done(step), _)) => {
-            written(cluster, placed, *step).await?;
+        Some((placed, Handover::Done(step))) => {
             done(&format!("{}: Argo CD manages itself", identity(&placed.object)));
             if *step != Step::Left {
                 ours.insert(identity(&placed.object));
@@ -221,6 +226,28 @@ struct Over<'o> {
 }
 
 impl Over<'_> {
+    /// Hands it over, as far as whoever had the Lease before did not. Gives what there is to say about it.
+    async fn handed(&self, asked: bool) -> Result<String, Failure> {
+        let live = self.cluster.get(&at(self.own)).await?;
+        match handover(&self.own.object, live.as_ref(), asked, false) {
+            Handover::Compare => {
+                let parts = parts(self.cluster, self.places).await?;
+                let workloads = self.hand(live.as_ref(), &parts).await?;
+                Ok(format!("; {workloads} workloads are what they were"))
+            }
+            Handover::Unproven(step) => {
+                written(self.cluster, self.own, step).await?;
+                let (argocd, id) = self.server().await?;
+                self.settle(&argocd, &id).await?;
+                Ok(String::new())
+            }
+            Handover::Done(_) | Handover::NotAsked => {
+                let message = format!("somebody else changed {} meanwhile", identity(&self.own.object));
+                Err(Failure::new(Code::BootstrapInProgress, message).hint("run this again"))
+            }
+        }
+    }
+
     /// Hands it over: Argo CD compares first, and takes over only where no pod changes. Gives how many workloads there are.
     async fn hand(&self, live: Option<&Value>, parts: &[Part]) -> Result<usize, Failure> {
         let place = at(self.own);
@@ -229,9 +256,7 @@ impl Over<'_> {
             failpoint::write(&format!("{} to be compared", identity(&compared)));
             self.cluster.apply(&place, &compared).await?;
         }
-        let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
-        let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
-        let id = id.map_err(|error| Failure::new(Code::BadArgument, error))?;
+        let (argocd, id) = self.server().await?;
         let workloads = match self.compared(&argocd, &id, parts).await {
             Ok(workloads) => workloads,
             Err(failure) => {
@@ -243,6 +268,13 @@ impl Over<'_> {
         self.cluster.apply(&place, &self.own.object).await?;
         self.settle(&argocd, &id).await?;
         Ok(workloads)
+    }
+
+    /// Argo CD, and what it calls its own Application.
+    async fn server(&self) -> Result<(ArgoCd, ApplicationId), Failure> {
+        let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
+        let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
+        Ok((argocd, id.map_err(|error| Failure::new(Code::BadArgument, error))?))
     }
 
     /// Waits for Argo CD's comparison, and for what it says about pods.
@@ -291,8 +323,12 @@ impl Over<'_> {
     /// Waits until Argo CD has taken over.
     async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId) -> Result<(), Failure> {
         let deadline = Instant::now() + self.patience;
+        let mut refreshed = false;
         loop {
-            let why = match argocd.get(id).await {
+            // What Argo CD says until it is asked may be about what the Application was before.
+            let answer = if refreshed { argocd.get(id).await } else { argocd.refresh(id).await.map(Some) };
+            refreshed |= answer.is_ok();
+            let why = match answer {
                 Ok(Some(now)) if now.sync == SyncState::Synced && now.health == Health::Healthy && !now.in_flight => {
                     return Ok(());
                 }
@@ -363,8 +399,7 @@ mod tests {
     fn where_something_is_somebody_elses_it_is_named_and_how_it_is_handed_over() {
         let places = Places { argocd: "argocd".to_owned(), ..Places::default() };
         let (set, own) = (placed("ApplicationSet", "environments"), placed("Application", "argocd"));
-        let found =
-            Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse), None)) };
+        let found = Found { objects: vec![(&set, Step::Refuse)], own: Some((&own, Handover::Done(Step::Refuse))) };
         assert!(!found.is_settled());
         let failure = refused(&places, &foreign(&found), None).unwrap_err();
         assert_eq!(failure.code, Code::RootForeign);
@@ -387,9 +422,10 @@ mod tests {
             (Step::Make, Handover::NotAsked, false),
             (Step::Change, Handover::Done(Step::Nothing), false),
             (Step::Nothing, Handover::Compare, false),
-            (Step::Nothing, Handover::Done(Step::Change), false),
+            (Step::Nothing, Handover::Unproven(Step::Change), false),
+            (Step::Nothing, Handover::Unproven(Step::Nothing), false),
         ] {
-            let found = Found { objects: vec![(&set, step)], own: Some((&own, what, None)) };
+            let found = Found { objects: vec![(&set, step)], own: Some((&own, what)) };
             assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");
         }
     }

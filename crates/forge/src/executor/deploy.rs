@@ -61,12 +61,16 @@ pub(super) async fn deploy(
     let purpose = Purpose { root: desired.repository().applies_root(), ..purpose };
     let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
     let parts = phase_one::installing(inputs, &desired, &purpose, say)?;
-    match looked {
-        Prepared::Yes(_) if inputs.dry_run => {}
-        Prepared::Yes(_) => {
+    // What Helm installs is part of it: where that is gone, all of phase 1 is done again, and phase 0 before it.
+    let installed = match looked {
+        Prepared::Yes(_) => phase_one::is_installed(&cluster, &parts).await?,
+        Prepared::No(_) => Some(false),
+    };
+    match installed {
+        None | Some(true) if inputs.dry_run => {}
+        None | Some(true) => {
             let work = async {
-                // The account of a run may not look, and has nothing to install.
-                if !phase_one::may_look(&cluster, &parts).await? {
+                if installed.is_none() {
                     let message = "what is installed of Argo is left as it is: the account may not look at it";
                     session.log(Level::Info, BOOTSTRAP, "", message);
                     return Ok(());
@@ -76,7 +80,7 @@ pub(super) async fn deploy(
             session.phase(traces, BOOTSTRAP, None, work).await?;
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
         }
-        Prepared::No(_) => {
+        Some(false) => {
             checked(session, traces, inputs, purpose, &cluster, interrupts).await?;
             if inputs.dry_run {
                 let message = "dry run: the cluster is ready and not prepared; nothing was written";

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::Stopped;
 use super::desired::Desired;
 use crate::account::{self, Stored};
+use crate::argocd::ArgoCd;
 use crate::bootstrap::root::{self, Rooting};
 use crate::bootstrap::{Events, Selected, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
@@ -109,18 +110,19 @@ async fn may(
     Ok(Answer::read(&cluster.create(&reviews, &ask.review()).await?) == Answer::Allowed)
 }
 
-/// Whether the account may look at what Helm keeps of these: that of a run may not.
+/// Whether Helm has nothing to do for any of these; nothing where the account may not look at what Helm keeps of them: that of a
+/// run may not, and has nothing to install.
 ///
 /// # Errors
-/// When it is not answered.
-pub(super) async fn may_look(cluster: &Cluster, installing: &[Installing]) -> Result<bool, Failure> {
+/// When it is not answered, or something is somebody else's.
+pub(super) async fn is_installed(cluster: &Cluster, installing: &[Installing]) -> Result<Option<bool>, Failure> {
     let places: BTreeSet<&str> = installing.iter().map(|part| part.wanted.namespace.as_str()).collect();
     for namespace in places {
         if !may(cluster, namespace, ("", "secrets"), "list").await? {
-            return Ok(false);
+            return Ok(None);
         }
     }
-    Ok(true)
+    install::is_done(cluster, installing).await.map(Some)
 }
 
 /// Nothing of the root file has to be written. Whoever may not look, as the account of a run, leaves it as it is.
@@ -133,11 +135,22 @@ async fn root_is_settled(cluster: &Cluster, inputs: &Inputs, desired: &Desired) 
     root::settled(cluster, &rooting).await
 }
 
-/// Argo CD's token is there, and another one is not due. One that Forge did not make is whoever's gave it to renew.
+/// Argo CD's token is there, another one is not due, and Argo CD does not refuse it. One that Forge did not make is whoever's gave
+/// it to renew.
 async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
     let secret = seen(cluster, &account::secret_path(workflows)).await?;
-    let stored = secret.as_ref().and_then(Stored::read);
-    Ok(stored.is_some_and(|stored| stored.id.is_none() || !stored.is_due(Timestamp::now())))
+    let Some(stored) = secret.as_ref().and_then(Stored::read) else { return Ok(false) };
+    if stored.id.is_some() && stored.is_due(Timestamp::now()) {
+        return Ok(false);
+    }
+    let Some(argocd) = ArgoCd::proxied(cluster, &stored.server, stored.token) else { return Ok(true) };
+    Ok(!is_refused(&argocd.who().await))
+}
+
+/// An Argo CD that was installed anew knows none of the tokens of the one before it. One that does not answer says nothing about
+/// them, and is told of where it is needed.
+fn is_refused(who: &Result<Option<String>, ClusterError>) -> bool {
+    matches!(who, Ok(None) | Err(ClusterError::Refused { code: 401, .. }))
 }
 
 /// The root file, where it is Forge's to apply.
@@ -283,6 +296,17 @@ mod tests {
             let desired = desired(config);
             let events = events(&desired, &"dev".parse().unwrap()).unwrap();
             assert_eq!(events.environments[0].domain.as_deref(), domain);
+        }
+    }
+
+    #[test]
+    fn a_token_counts_unless_argo_cd_says_that_it_is_none() {
+        let error = |code: u16| Err(ClusterError::Refused { code, message: String::new() });
+        assert!(is_refused(&Ok(None)) && is_refused(&error(401)));
+        for other in
+            [Ok(Some("forge".to_owned())), error(403), error(503), Err(ClusterError::Unreachable(String::new()))]
+        {
+            assert!(!is_refused(&other), "{other:?}");
         }
     }
 }

@@ -81,7 +81,7 @@ fn installed(wanted: &Wanted, found: &Found, checked: &mut BootstrapCheck) {
                 checked.missing(chart, &format!("{title} is installed and not available: {why}"), &fix);
             }
         },
-        Step::Record { revision } => {
+        Step::Record { revision, .. } => {
             checked.missing(chart, &format!("{title}: revision {revision} is installed and was never proven"), again);
         }
         Step::Install => {
@@ -199,14 +199,20 @@ fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
     for (placed, step) in &found.objects {
         tell(&placed.object, *step);
     }
-    if let Some((placed, Handover::Done(step), _)) = &found.own {
+    if let Some((placed, Handover::Done(step) | Handover::Unproven(step))) = &found.own {
         tell(&placed.object, *step);
     }
     match &found.own {
-        Some((_, Handover::Compare, _)) => {
+        Some((_, Handover::Compare)) => {
             checked.missing(OWN, &format!("Argo CD is not handed over to its own Application `{APPLICATION}`"), again);
         }
-        Some((_, Handover::NotAsked, _)) => checked.advice(
+        Some((_, Handover::Unproven(root::Step::Nothing))) => {
+            let what = format!(
+                "Application `{APPLICATION}` was not seen Synced and Healthy since Argo CD was handed over to it"
+            );
+            checked.missing(OWN, &what, "`forge bootstrap` waits for it");
+        }
+        Some((_, Handover::NotAsked)) => checked.advice(
             OWN,
             &format!("{ROOT_APP_FILE} has an Application `{APPLICATION}`, and Argo CD is not handed over to it"),
             "`forge bootstrap --with self-managed-argocd` does it",
@@ -326,7 +332,7 @@ mod tests {
         let placed = Placed { collection: String::new(), object };
         let tell = |step: root::Step, own: Handover| {
             let mut checked = BootstrapCheck::default();
-            let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own, None)) };
+            let found = Rooted { objects: vec![(&placed, step)], own: Some((&placed, own)) };
             rooted(&found, &mut checked);
             (checked.text(), checked.missing)
         };
@@ -337,6 +343,10 @@ mod tests {
             text.contains("missing  ApplicationSet environments of app.yaml is not there") && missing == 2,
             "{text}"
         );
+        let (text, missing) = tell(root::Step::Nothing, Handover::Unproven(root::Step::Nothing));
+        assert!(text.contains("`argocd` was not seen Synced and Healthy since") && missing == 1, "{text}");
+        let (text, missing) = tell(root::Step::Nothing, Handover::Unproven(root::Step::Change));
+        assert!(text.contains("says something else than app.yaml") && missing == 1, "{text}");
         let (text, missing) = tell(root::Step::Refuse, Handover::NotAsked);
         assert!(text.contains("kubectl -n argocd label applicationset environments") && missing == 1, "{text}");
         assert!(text.contains("advice   app.yaml has an Application `argocd`"), "{text}");

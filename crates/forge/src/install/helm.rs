@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(20);
 /// the first one.
 const GUARD: &[&str] = if cfg!(target_os = "linux") { &["setpriv", "--pdeathsig", "KILL", "--"] } else { &[] };
 /// What of the environment would change what it does, or is not its business.
-const REMOVED: [&str; 14] = [
+const REMOVED: [&str; 15] = [
     "FORGE_KUBECONFIG_DATA",
     "HELM_BURST_LIMIT",
     "HELM_DEBUG",
@@ -54,6 +54,7 @@ const REMOVED: [&str; 14] = [
     "HELM_KUBETOKEN",
     "HELM_MAX_HISTORY",
     "HELM_NAMESPACE",
+    "KUBECONFIG_DATA",
 ];
 
 /// Why helm did not do what it was asked for.
@@ -291,13 +292,8 @@ impl Helm {
         self.run("test", arguments, patience(timeout), interrupts).await.map(drop)
     }
 
-    async fn run(
-        &self,
-        what: &'static str,
-        arguments: Vec<OsString>,
-        limit: Duration,
-        interrupts: &mut Interrupts,
-    ) -> Result<String, HelmError> {
+    /// The program with what it is asked for, and of our environment only what is its business.
+    fn command(&self, arguments: Vec<OsString>) -> Command {
         let mut all = words(self.guard);
         all.push(self.program.clone().into_os_string());
         all.extend(arguments);
@@ -313,6 +309,17 @@ impl Helm {
         for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "kube")] {
             command.env(name, self.folder.path().join(folder));
         }
+        command
+    }
+
+    async fn run(
+        &self,
+        what: &'static str,
+        arguments: Vec<OsString>,
+        limit: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<String, HelmError> {
+        let mut command = self.command(arguments);
         let mut child = command.spawn().map_err(|error| HelmError::Missing { program: self.shown(), error })?;
         let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -420,6 +427,7 @@ impl Drop for Group {
 mod tests {
     use super::*;
     use crate::runtime::block_on;
+    use forge_core::executor::Input;
     use std::fs;
     use std::time::Instant;
 
@@ -514,6 +522,21 @@ mod tests {
         assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace"));
         assert!(!arguments.contains("hunter2"), "{arguments}");
         assert!(values.contains("hunter2"), "{values}");
+    }
+
+    async fn removed(helm: &Helm, _: &mut Interrupts) -> Vec<String> {
+        let command = helm.command(Vec::new());
+        let gone = command.as_std().get_envs().filter(|(_, value)| value.is_none());
+        gone.map(|(name, _)| name.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_kubeconfig_of_the_executor_is_not_handed_on_by_either_of_its_names() {
+        let removed = with("v3.22.0", "exit 1", removed).unwrap();
+        let name = Input::KubeconfigData.variable();
+        for name in [name.to_owned(), format!("FORGE_{name}"), "HELM_DRIVER".to_owned()] {
+            assert!(removed.contains(&name), "{name}: {removed:?}");
+        }
     }
 
     async fn rendered(helm: &Helm, interrupts: &mut Interrupts) -> Result<String, HelmError> {

@@ -29,10 +29,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const TRIES: usize = 5;
 
 /// The Lease, held.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     path: String,
     holder: String,
-    renewing: JoinHandle<()>,
+    /// Ends when the Lease is not ours any more, with who has it.
+    renewing: JoinHandle<String>,
 }
 
 /// Who a process is, so that another one of the same machine can tell whether it still runs.
@@ -41,11 +42,13 @@ fn identity(process: u32) -> String {
     format!("{place}/{process}")
 }
 
-/// The machine and its namespace of processes; nothing where that cannot be told.
+/// The machine since it was started, and its namespace of processes; nothing where that cannot be told. A name is not enough:
+/// many are called `localhost`, and the first namespace has the same number everywhere.
 fn place() -> Option<String> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{}/{}", host.trim(), namespace.display()))
+    Some(format!("{}/{}/{}", host.trim(), start.trim(), namespace.display()))
 }
 
 /// True for a process of this machine that has ended.
@@ -53,6 +56,11 @@ fn has_ended(holder: &str) -> bool {
     let Some((there, process)) = holder.rsplit_once('/') else { return false };
     let known = place().is_some_and(|here| here == there) && process.parse::<u32>().is_ok();
     known && !Path::new("/proc").join(process).exists()
+}
+
+/// True where nobody is at work any more: the holder has ended, or is this very process, which has given it back in vain.
+fn is_free(holder: &str, own: &str) -> bool {
+    has_ended(holder) || (holder == own && place().is_some())
 }
 
 fn holder(lease: &Value) -> Option<&str> {
@@ -73,11 +81,12 @@ fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// Takes the Lease. One whose holder does not renew it any more is waited for, and then taken.
+/// Takes the Lease. One whose holder does not renew it any more is waited for, and then taken. Safe to drop: whoever ends is
+/// known not to hold it.
 ///
 /// # Errors
 /// When another bootstrap has it.
-pub(super) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut(&str)) -> Result<Lock, Failure> {
+pub(crate) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut(&str)) -> Result<Lock, Failure> {
     let collection = path::named("coordination.k8s.io", "v1", namespace, "leases");
     let path = path::object(&collection, NAME);
     let own = identity(std::process::id());
@@ -86,7 +95,7 @@ pub(super) async fn take(cluster: &Cluster, namespace: &str, say: &mut dyn FnMut
     loop {
         let current = cluster.get(&path).await?;
         if let Some(lease) = &current
-            && let Some(other) = holder(lease).filter(|other| !has_ended(other))
+            && let Some(other) = holder(lease).filter(|other| !is_free(other, &own))
         {
             match &seen {
                 None => {
@@ -149,21 +158,62 @@ fn in_progress(other: &str) -> Failure {
 
 fn held(cluster: &Cluster, path: String, own: String) -> Lock {
     let renewing = tokio::spawn({
-        let (cluster, path) = (cluster.clone(), path.clone());
+        let (cluster, path, own) = (cluster.clone(), path.clone(), own.clone());
         async move {
             loop {
                 tokio::time::sleep(RENEWED).await;
-                // One that fails is followed by the next.
-                let _ = cluster.merge(&path, &json!({"spec": {"renewTime": now()}})).await;
+                if let Some(other) = renewed(&cluster, &path, &own).await {
+                    return other;
+                }
             }
         }
     });
     Lock { path, holder: own, renewing }
 }
 
+/// Renews the Lease where it is still ours; gives who has it where it is not.
+async fn renewed(cluster: &Cluster, path: &str, own: &str) -> Option<String> {
+    loop {
+        // Who is not answered asks again with the next one: it lasts longer than that.
+        let lease = cluster.get(path).await.ok()?;
+        if let Some(other) = lost_to(lease.as_ref(), own) {
+            return Some(other);
+        }
+        let metadata = json!({"resourceVersion": lease.as_ref().map(version)});
+        match cluster.merge(path, &json!({"metadata": metadata, "spec": {"renewTime": now()}})).await {
+            // Somebody was quicker: who, is looked at.
+            Err(error) if error.is_conflict() => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Who has a Lease that was ours, where we have it no more.
+fn lost_to(lease: Option<&Value>, own: &str) -> Option<String> {
+    match lease.map(holder) {
+        Some(Some(holder)) if holder == own => None,
+        Some(Some(other)) => Some(clip(other)),
+        Some(None) => Some("somebody gave it back".to_owned()),
+        None => Some("somebody removed it".to_owned()),
+    }
+}
+
 impl Lock {
+    /// Ends when somebody else has the Lease, with that. Whoever works beside it is to be dropped then.
+    pub(crate) async fn lost(&mut self) -> Failure {
+        match (&mut self.renewing).await {
+            Ok(other) => Failure::new(
+                Code::BootstrapInProgress,
+                format!("Lease {NAME} is not this bootstrap's any more ({other}), so it has stopped"),
+            )
+            .hint("wait until it has ended, then run this again"),
+            // Nobody renews it any more, and nobody else can have it before it has run out.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Gives the Lease back, if it is still ours.
-    pub(super) async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
+    pub(crate) async fn release(self, cluster: &Cluster) -> Result<(), ClusterError> {
         self.renewing.abort();
         let Some(lease) = cluster.get(&self.path).await? else { return Ok(()) };
         if holder(&lease) != Some(self.holder.as_str()) {
@@ -199,6 +249,24 @@ mod tests {
         assert!(has_ended(&ended), "{ended}");
         for other in ["elsewhere/1", "", "/", "host/pid:[1]/1", "no number"] {
             assert!(!has_ended(other), "{other}");
+        }
+        // A machine of the same name, with the same number of its first namespace.
+        let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let namesake = ended.replace(start.trim(), "3f2a7c1e-0000-4000-8000-000000000000");
+        assert!(namesake != ended && !has_ended(&namesake), "{namesake}");
+        // What this process took before, and nobody else, it may take again.
+        let own = identity(std::process::id());
+        assert!(is_free(&own, &own) && is_free(&ended, &own) && !is_free(&namesake, &own));
+    }
+
+    #[test]
+    fn whoever_lost_the_lease_is_told_to_whom() {
+        let lease = |holder: &str| json!({"spec": {"holderIdentity": holder}});
+        assert_eq!(lost_to(Some(&lease("here/1")), "here/1"), None);
+        assert_eq!(lost_to(Some(&lease("elsewhere/1")), "here/1").as_deref(), Some("elsewhere/1"));
+        // Nobody has it: that is not ours either.
+        for nobody in [None, Some(json!({})), Some(lease(""))] {
+            assert!(lost_to(nobody.as_ref(), "here/1").is_some(), "{nobody:?}");
         }
     }
 

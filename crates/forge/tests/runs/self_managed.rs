@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use forge_testkit::platform::{GIT, mark};
@@ -12,7 +13,7 @@ use forge_testkit::sandbox::{Ended, eventually, run};
 use forge_testkit::twin::GitRepository;
 use serde_json::{Value, json};
 
-use crate::install::{Bare, user, written};
+use crate::install::{Bare, copy, killed_before_each, user, writes, written};
 
 /// How long Argo CD may take to do what Git says.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -27,13 +28,18 @@ struct Platform {
 
 impl Platform {
     fn up() -> Self {
+        Self::with("none", "manual")
+    }
+
+    /// With these events, and this sync of its environment.
+    fn with(events: &str, sync: &str) -> Self {
         let bare = Bare::up();
         bare.clear();
         let path = format!("self-managed/{}.git", std::process::id());
         let repository = GitRepository::open(&bare.sandbox().git, &path, "main").unwrap();
         let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
         let installation = format!(
-            "{header}kind: Forge\nspec:\n  repository: {{url: \"{GIT}/{path}\", branch: main}}\n  argo: {{cd: install, workflows: install, events: none}}\n  environments: [{{name: bare, cluster: in-cluster, sync: manual}}]\n"
+            "{header}kind: Forge\nspec:\n  repository: {{url: \"{GIT}/{path}\", branch: main}}\n  argo: {{cd: install, workflows: install, events: {events}}}\n  environments: [{{name: bare, cluster: in-cluster, sync: {sync}}}]\n"
         );
         let graph = format!("{header}kind: DependencyGraph\nspec:\n  stacks: []\n");
         let files = [("forge.yaml".to_owned(), installation), ("graph.yaml".to_owned(), graph)];
@@ -58,6 +64,25 @@ impl Platform {
 
     fn bootstrap(&self, arguments: &[&str]) -> Ended {
         run(&mut self.bare.bootstrapping(self.repository.folder(), arguments), None)
+    }
+
+    /// `executor deploy`, which hands Argo CD over to itself.
+    fn executor(&self, program: &Path) -> Command {
+        let platform = self.bare.environment.platform;
+        let mut command = Command::new(program);
+        command.args(["deploy", "--metrics-listen", "127.0.0.1:0"]).env_remove("KUBECONFIG");
+        for variable in ["FORGE_FAILPOINT", "FORGE_FAILPOINTS"] {
+            command.env_remove(variable);
+        }
+        // It looks for helm where programs are.
+        let helm = platform.sandbox.helm.parent().unwrap().to_owned();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(helm).chain(std::env::split_paths(&path))).unwrap();
+        command.env("PATH", path).env("KUBECONFIG_PATH", &platform.sandbox.kubeconfig);
+        command.env("ENVIRONMENT", "bare").env("DOMAIN", "dev.example.com").env("WITH", "self-managed-argocd");
+        command.env("GIT_REPOSITORY", format!("file://{}", self.repository.folder().display()));
+        command.env("GIT_REVISION", "main").env("IMAGE", platform.image()).env("CHARTS", &platform.sandbox.charts);
+        command
     }
 
     fn push(&self, message: &str) {
@@ -109,19 +134,6 @@ impl Platform {
     /// Revisions of Argo CD's Helm release.
     fn revisions(&self) -> Vec<u64> {
         self.bare.releases("argo-cd").into_iter().map(|(number, ..)| number).collect()
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
     }
 }
 
@@ -191,6 +203,19 @@ fn values_come_from_git(platform: &Platform) {
     });
     platform.well("argocd", |_| true);
     assert_eq!(platform.revisions(), [1]);
+
+    // And what Git says no longer goes.
+    platform.edit(ROOT, |text| text.replacen(more, "      valuesObject:\n", 1));
+    let check = platform.bootstrap(&["--check"]);
+    assert!(check.stdout.contains("Application argocd says something else than app.yaml"), "{}", check.stdout);
+    let changed = platform.bootstrap(&[]);
+    assert_eq!(changed.code, 0, "{}", changed.stderr);
+    let application = platform.bare.json(&["get", "application", "argocd", "-n", "argocd"]);
+    assert!(application["spec"]["source"]["helm"]["valuesObject"]["server"]["replicas"].is_null(), "{application}");
+    eventually("argocd-server has one pod", PATIENCE, || {
+        let server = platform.bare.json(&["get", "deployment", "argo-cd-argocd-server", "-n", "argocd"]);
+        if server["status"]["replicas"] == 1 { Ok(()) } else { Err(server["status"].to_string()) }
+    });
 }
 
 /// Crossplane, and with it what an environment is told: first nodes of every run.
@@ -232,4 +257,41 @@ fn foreign(platform: &Platform) {
     let done = platform.bootstrap(&[]);
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert_eq!(kept(), true);
+}
+
+/// What `install` sweeps of `forge bootstrap`, for the executor and for all that a root brings: the root file and its receipt,
+/// triggers, and Argo CD's own Application. For `make soak`.
+#[test]
+#[ignore = "takes hours; tools/soak runs it"]
+fn killed_before_any_write_the_executor_completes_what_a_root_brings() {
+    let platform = Platform::with("install", "ordered");
+    // What the executor is told is what the repository says.
+    platform.edit("bare/env.yaml", |text| format!("{text}  domain: dev.example.com\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("executor");
+    std::os::unix::fs::symlink(&platform.bare.environment.platform.binary, &program).unwrap();
+    let deploy = || platform.executor(&program);
+    let writes = writes(deploy(), 0);
+    for point in [
+        "ApplicationSet environments",
+        "Application argocd to be compared",
+        "Application argocd",
+        "ConfigMap forge-root",
+        "Sensor forge-bare in argo",
+        "Secret forge-webhook",
+        "Lease forge-bootstrap given back",
+    ] {
+        assert!(writes.iter().any(|write| write == point), "{point}: {writes:?}");
+    }
+    let then = |after: &str| {
+        let done = run(&mut deploy(), None);
+        assert_eq!(done.code, 0, "after {after}: {}", done.stderr);
+        platform.bare.is_whole(after);
+        platform.well("argocd", |application| application["spec"]["syncPolicy"]["automated"].is_object());
+        let check = platform.bootstrap(&["--check", "--with", "self-managed-argocd"]);
+        assert_eq!(check.code, 0, "after {after}: {}\n{}", check.stdout, check.stderr);
+    };
+    let points = killed_before_each(&writes, || platform.bare.clear(), deploy, then);
+    assert!(points > 40, "{writes:?}");
+    platform.bare.clear();
 }

@@ -16,6 +16,8 @@ KINDS = {
     DEFINITION: "apiextensions.k8s.io/v1",
 }
 MANAGED_BY = "app.kubernetes.io/managed-by"
+# The digest of what was applied: another one is a change, also where something is only wanted no longer.
+APPLIED = "forge.projectcatalyst.io/applied"
 
 
 def wrong(check):
@@ -91,9 +93,10 @@ def foreign(objects, results):
         live = there.get(key(item))
         if live is None or is_ours(live):
             continue
-        labels = {k: v for k, v in item["metadata"].get("labels", {}).items() if k != MANAGED_BY}
-        unlabelled = {**item, "metadata": {**item["metadata"], "labels": labels}}
-        if not agrees(live, unlabelled):
+        metadata = dict(item["metadata"])
+        for field in ("labels", "annotations"):
+            metadata[field] = {k: v for k, v in metadata.get(field, {}).items() if k not in (MANAGED_BY, APPLIED)}
+        if not agrees(live, {**item, "metadata": metadata}):
             found.append("{0} {1}".format(item["kind"], item["metadata"]["name"]))
     return found
 
