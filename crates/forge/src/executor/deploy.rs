@@ -137,14 +137,12 @@ async fn checked(
                 Severity::Warning => Level::Warn,
                 Severity::Note => Level::Info,
             };
-            let evidence: String = finding.evidence.iter().map(|seen| format!("; seen: {seen}")).collect();
-            let (code, what, means, fix) = (&finding.code, &finding.what, &finding.means, &finding.fix);
-            let message = format!("{code} {what}; {means}{evidence}; fix: {fix}");
+            let message = format!("{} {}; fix: {}", finding.code, finding.told(), finding.fix);
             session.log(level, PRE_BOOTSTRAP, &finding.check.to_string(), &message);
         }
         session.log(Level::Info, PRE_BOOTSTRAP, "", &report.summary);
         match preflight::refusal(&report) {
-            Some(failure) => Err(Stopped::from(failure)),
+            Some(failure) => Err(Stopped::Unready(Failure { findings: report.obstacles(), ..failure })),
             None => Ok(()),
         }
     };
