@@ -130,7 +130,7 @@ async fn checked(
     };
     let work = async {
         let say = |line: &str| session.log(Level::Info, PRE_BOOTSTRAP, "", line);
-        let report = preflight::preflight(cluster, &wanted, say).await;
+        let report = preflight::preflight(cluster, &wanted, interrupts, say).await;
         for finding in &report.findings {
             let level = match finding.severity {
                 Severity::Blocking | Severity::Failed => Level::Error,
@@ -147,9 +147,7 @@ async fn checked(
         }
     };
     let passed = session.phase(traces, PRE_BOOTSTRAP, None, work).await;
-    // What it heard itself is heard here too.
-    let told_to_stop = tokio::time::timeout(std::time::Duration::ZERO, interrupts.heard()).await.is_ok();
-    if told_to_stop { Err(Stopped::Interrupted) } else { passed }
+    if interrupts.told().await { Err(Stopped::Interrupted) } else { passed }
 }
 
 /// Phase 2: looks, and conducts a run where there is something to do.
