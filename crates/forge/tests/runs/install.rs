@@ -201,17 +201,27 @@ impl Bare {
     pub(crate) fn clear(&self) {
         // An Argo CD that manages itself would heal what is removed.
         self.sandbox().try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
+        // Argo Events lets go what it made of these, while it is there; a bus last, when nobody listens to it any more.
+        for kinds in ["sensors.argoproj.io,eventsources.argoproj.io", "eventbus.argoproj.io"] {
+            self.sandbox().try_kubectl(&["delete", kinds, "-n", "argo", "--all", "--timeout=60s"], None);
+        }
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
             let mut helm = Command::new(&self.sandbox().helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
             run(helm.env("KUBECONFIG", &self.sandbox().kubeconfig), None);
         }
         // Nobody is there any more who would do what these wait for.
-        for kind in ["applicationsets.argoproj.io", "applications.argoproj.io"] {
-            let names = self.sandbox().try_kubectl(&["get", kind, "-n", "argocd", "-o", "name"], None).stdout;
+        for (kind, place) in [
+            ("applicationsets.argoproj.io", "argocd"),
+            ("applications.argoproj.io", "argocd"),
+            ("sensors.argoproj.io", "argo"),
+            ("eventsources.argoproj.io", "argo"),
+            ("eventbus.argoproj.io", "argo"),
+        ] {
+            let names = self.sandbox().try_kubectl(&["get", kind, "-n", place, "-o", "name"], None).stdout;
             for name in names.lines() {
                 let nothing = r#"{"metadata":{"finalizers":null}}"#;
-                self.sandbox().try_kubectl(&["patch", name, "-n", "argocd", "--type", "merge", "-p", nothing], None);
+                self.sandbox().try_kubectl(&["patch", name, "-n", place, "--type", "merge", "-p", nothing], None);
             }
         }
         for webhook in ["crossplane", "crossplane-no-usages"] {
