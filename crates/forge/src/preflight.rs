@@ -143,6 +143,11 @@ pub(crate) async fn required(cluster: &Cluster, wanted: &Wanted, output: &mut Ou
     let mut interrupts = Interrupts::listen();
     let report = preflight(cluster, wanted, &mut interrupts, |line| output.say(line)).await;
     let Some(failure) = refusal(&report) else {
+        if interrupts.told().await {
+            // While something was put away, for instance: nothing was found, and nobody wants to go on.
+            let message = format!("told to stop while {} was checked; nothing was changed", report.context);
+            return Err(Failure::new(Code::ClusterUnchecked, message).hint("run this again"));
+        }
         for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
             output.raw(&format!("{}\n", finding.text()));
         }

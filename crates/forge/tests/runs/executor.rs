@@ -242,8 +242,8 @@ fn from_outside_it_takes_a_kubeconfig_and_told_to_stop_it_stops_and_says_so() {
     assert_eq!(stage.syncs("third"), 0);
     // What became of nodes was sent too.
     let heard = heard.lock().unwrap();
-    let spans = heard.iter().filter(|request| request.starts_with("POST /v1/traces "));
-    assert!(spans.clone().any(|request| request.contains(&first)), "{heard:#?}\n{said}");
+    let mut spans = heard.iter().filter(|request| request.starts_with("POST /v1/traces "));
+    assert!(spans.any(|request| request.contains(&first)), "{heard:#?}\n{said}");
     let pushed = format!("PUT /metrics/job/forge-executor/environment/{} ", stage.environment.name);
     let mut pushes = heard.iter().filter(|request| request.starts_with(&pushed));
     assert!(pushes.any(|request| request.contains(&proven)), "{heard:#?}\n{said}");
