@@ -547,7 +547,7 @@ found: check-0 (FORGE-B005)
 "
         );
         let json = serde_json::json!(one);
-        assert_eq!(json.pointer("/findings/0/fix").and_then(|fix| fix.as_str()), Some("ask for it"));
+        assert_eq!(json.pointer("/findings/0/fix").and_then(serde_json::Value::as_str), Some("ask for it"));
         let xml = crate::render::junit(&one);
         let line = "check-0: FORGE-B005 may not &lt;create&gt; namespaces\u{fffd}[2J&#10;fix: ask for it</error>";
         assert!(xml.contains("errors=\"1\"") && xml.contains(line), "{xml}");
