@@ -22,7 +22,7 @@ pub use store::{
     read_plan, record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
-pub use turn::{Seat, Seats, Sitting, Step, step};
+pub use turn::{Seat, Seats, Sitting, Step, again, step};
 
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;

@@ -26,7 +26,7 @@ pub use event::{Event, Happened, events};
 pub use looked::LookedAt;
 pub use ordered::ordered;
 pub use picture::graph;
-pub use report::{Component, FailedNode, NoRun, RunReport, SlowNode, Statistics, list};
+pub use report::{Component, FailedNode, Found, NoRun, RunReport, SlowNode, Statistics, list};
 pub use status::{
     Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
     listed, standing,

@@ -2,7 +2,7 @@
 //! list of what is in them. `make image` builds the programs and calls this; docs/adr/0017 says why it is so.
 //!
 //! Equal programs give equal bytes: nothing of the machine, its paths, its clock or its certificates gets in. Only
-//! [`write`](fn@write), [`helm::build`] and [`push::push`] touch anything; [`compose`] is pure.
+//! [`write`](fn@write), [`write_built`], [`helm::build`] and [`push::push`] touch anything; [`compose`] is pure.
 
 pub mod helm;
 pub mod program;
@@ -388,14 +388,22 @@ fn referrers_folder(image: &str) -> String {
 /// # Errors
 /// When something was not built, or cannot be written.
 pub fn write(work: &Path, lock: &Path, out: &Path, time: Timestamp) -> Result<Vec<Made>, ImagesError> {
-    let recipe = Recipe::embedded().map_err(ImagesError::Recipe)?;
     let lock = text(lock)?;
     let shared = Shared::new(&text(&work.join(RUSTC))?, &lock);
     let built = Architecture::ALL.map(|architecture| Built::read(work, &lock, architecture));
     let built = built.into_iter().collect::<Result<Vec<_>, _>>()?;
+    write_built(&built, &shared, out, time)
+}
+
+/// The same of programs that are known.
+///
+/// # Errors
+/// When something cannot be written.
+pub fn write_built(built: &[Built], shared: &Shared, out: &Path, time: Timestamp) -> Result<Vec<Made>, ImagesError> {
+    let recipe = Recipe::embedded().map_err(ImagesError::Recipe)?;
     let mut all = Vec::new();
     for image in &recipe.images {
-        let made = compose(&recipe, image, &built, &shared, time)?;
+        let made = compose(&recipe, image, built, shared, time)?;
         store(&out.join(&made.name), &made.layout)?;
         store(&out.join(referrers_folder(&made.name)), &made.referrers)?;
         put(&out.join(format!("{}.tar", made.name)), &made.layout.archive(time)?)?;

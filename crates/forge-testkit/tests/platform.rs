@@ -4,12 +4,19 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 
+use forge_core::digest::Digest;
+use forge_core::oci::Architecture;
+use forge_testkit::images::{self, Built, Shared};
 use forge_testkit::order::{self, Why};
 use forge_testkit::platform::{Environment, Platform};
 use forge_testkit::sandbox::{eventually, run};
 use forge_testkit::twin::{self, TwinNode, config_map, deployment, kwok_deployment};
+use jiff::Timestamp;
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -101,4 +108,65 @@ fn pods_run_the_forge_that_is_tested() {
     let here = run(std::process::Command::new(&platform.binary).arg("--version"), None).stdout;
     assert_eq!(sandbox.kubectl(&["logs", &name, "-n", "argo"]), here);
     sandbox.kubectl(&["delete", &pod, "-n", "argo", "--wait=false"]);
+}
+
+/// What a registry that speaks plain HTTP answers.
+fn fetched(registry: &str, path: &str) -> Vec<u8> {
+    let kinds = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, */*";
+    let mut stream = TcpStream::connect(registry).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {registry}\r\nAccept: {kinds}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
+    answer.split_off(end + 4)
+}
+
+/// `make image` with FORGE_IMAGE_PUSH, of programs that are a few bytes each.
+#[test]
+fn images_are_pushed_byte_for_byte_and_what_is_in_them_is_found_from_them() {
+    let sandbox = &Platform::shared().sandbox;
+    let out = tempfile::tempdir().unwrap();
+    let built = Architecture::ALL.map(|architecture| Built {
+        architecture,
+        forge: format!("forge for {architecture}").into_bytes(),
+        helm: format!("helm for {architecture}").into_bytes(),
+        crates: Vec::new(),
+        modules: Vec::new(),
+    });
+    let shared = Shared { roots: "certificates".to_owned(), parts: Vec::new() };
+    let all = images::write_built(&built, &shared, out.path(), Timestamp::UNIX_EPOCH).unwrap();
+    let place = format!("pushed-{}", std::process::id());
+    let references = images::push::push(out.path(), &format!("http://{}/{place}", sandbox.registry)).unwrap();
+    assert_eq!((references.len(), all.len()), (2, 2));
+    for made in &all {
+        let repository = format!("/v2/{place}/{}", made.name);
+        let manifest = |reference: &str| fetched(&sandbox.registry, &format!("{repository}/manifests/{reference}"));
+        let by_digest = |digest: &Digest| {
+            let bytes = manifest(digest.as_str());
+            assert_eq!(Digest::of(&bytes), *digest);
+            serde_json::from_slice::<Value>(&bytes).unwrap()
+        };
+        let wanted = format!("{}/{place}/{}@{}", sandbox.registry, made.name, made.digest);
+        assert!(references.contains(&wanted), "{wanted}: {references:?}");
+        // The version is the index, which has both processors.
+        assert_eq!(Digest::of(&manifest(env!("CARGO_PKG_VERSION"))), made.digest);
+        assert_eq!(by_digest(&made.digest)["manifests"].as_array().unwrap().len(), 2);
+        for size in &made.sizes {
+            by_digest(&size.digest);
+            // From the digest of an image to its document, as the distribution specification has it where a registry knows
+            // nothing of subjects.
+            let listed = manifest(&size.digest.as_str().replace(':', "-"));
+            let listed: Value = serde_json::from_slice(&listed).unwrap();
+            assert_eq!(listed["manifests"][0]["digest"], size.sbom.as_str(), "{listed}");
+            let artifact = by_digest(&size.sbom);
+            assert_eq!(artifact["subject"]["digest"], size.digest.as_str(), "{artifact}");
+            let layer = artifact["layers"][0]["digest"].as_str().unwrap();
+            let document = fetched(&sandbox.registry, &format!("{repository}/blobs/{layer}"));
+            assert_eq!(document, made.documents[&size.architecture]);
+        }
+    }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Reports {
 /// Why there was no run, or none that could be reported on.
 enum Stopped {
     Failed(Failure),
+    /// The cluster is not ready; what was found is in the log already.
+    Unready(Failure),
     Interrupted,
 }
 
@@ -154,21 +156,30 @@ async fn work(
 
 /// The report where there was no run.
 fn told(session: &Session, inputs: &Inputs, stopped: Stopped, started: Timestamp) -> (RunReport, Exit) {
-    let (verdict, exit, message) = match stopped {
+    let failed = |failure: Failure| {
+        let hint = failure.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        let message = format!("{} {}{hint}", failure.code, failure.message);
+        (NoRun::Failed, failure.exit(), message, failure.findings)
+    };
+    let (verdict, exit, message, findings) = match stopped {
         Stopped::Failed(failure) => {
             session.failure(&failure);
-            let hint = failure.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-            (NoRun::Failed, failure.exit(), format!("{} {}{hint}", failure.code, failure.message))
+            failed(failure)
+        }
+        Stopped::Unready(failure) => {
+            session.failed(&failure);
+            failed(failure)
         }
         Stopped::Interrupted => {
             session.log(Level::Warn, session::ALL, "", "told to stop before there was a run");
             let message = "told to stop before there was a run; what was begun goes on when it is started again";
-            (NoRun::Cancelled, Exit::Partial, message.to_owned())
+            (NoRun::Cancelled, Exit::Partial, message.to_owned(), Vec::new())
         }
     };
     let scope = inputs.scope.to_string();
     let times = (started, Timestamp::now());
-    (RunReport::without_run(inputs.environment.as_str(), &scope, verdict, exit, &message, times), exit)
+    let report = RunReport::without_run(inputs.environment.as_str(), &scope, verdict, exit, &message, times);
+    (report.because(&findings), exit)
 }
 
 /// Writes the report everywhere; true where all of it could be written.

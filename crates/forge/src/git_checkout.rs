@@ -17,11 +17,30 @@ use gix::ObjectId;
 use crate::cluster::chain;
 use crate::git_reader::{GitCredentials, fetch, opened, without_user};
 
-/// More files, and bytes, than any repository of desired state has.
-const MOST_FILES: usize = 1_000_000;
-const MOST_BYTES: u64 = 1 << 30;
+/// More files and folders, and bytes, than any repository of desired state has.
+const MOST: Size = Size { entries: 1_000_000, bytes: 1 << 30 };
 /// How much of an error is shown.
 const LONGEST_ERROR: usize = 1 << 10;
+
+/// How much a repository holds. Folders count as files do: one tree can name another one many times, so that few bytes of
+/// Git are more folders than any disk takes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    entries: usize,
+    bytes: u64,
+}
+
+impl Size {
+    /// One file or folder more.
+    fn add(&mut self, bytes: u64, most: Self) -> Result<(), String> {
+        self.entries += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.entries > most.entries || self.bytes > most.bytes {
+            return Err(format!("it has more than {} files and folders, or {} bytes", most.entries, most.bytes));
+        }
+        Ok(())
+    }
+}
 
 /// Writes the files of a repository at a revision into `folder`, which must not be there yet; `clone` is for what has to be
 /// fetched for it.
@@ -51,7 +70,7 @@ pub(crate) fn checkout(
         )
         .hint("push it, or name another one with --git-revision; a commit has 40 digits")
     })?;
-    write(&repository, commit, folder).map_err(unread)?;
+    write(&repository, commit, folder, MOST).map_err(unread)?;
     commit.to_string().parse().map_err(|error| unread(format!("{error}")))
 }
 
@@ -77,9 +96,9 @@ fn resolved(repository: &gix::Repository, revision: &str) -> Result<Option<Objec
 }
 
 /// Writes what lint reads. Hidden folders and `node_modules` hold no desired state, and neither do submodules.
-fn write(repository: &gix::Repository, commit: ObjectId, folder: &Path) -> Result<(), String> {
+fn write(repository: &gix::Repository, commit: ObjectId, folder: &Path, most: Size) -> Result<(), String> {
     let root = repository.find_commit(commit).map_err(|error| chain(&error))?.tree().map_err(|error| chain(&error))?.id;
-    let (mut files, mut bytes) = (0_usize, 0_u64);
+    let mut size = Size::default();
     let mut open: Vec<(ObjectId, PathBuf)> = vec![(root, folder.to_owned())];
     while let Some((id, folder)) = open.pop() {
         // Fails where it is there: a tree that names something twice writes through nothing that it made before.
@@ -95,6 +114,8 @@ fn write(repository: &gix::Repository, commit: ObjectId, folder: &Path) -> Resul
             let path = folder.join(std::ffi::OsStr::from_bytes(name));
             if mode.is_tree() {
                 if !name.starts_with(b".") && name != b"node_modules" {
+                    // Before it is made, and before it waits to be.
+                    size.add(0, most)?;
                     open.push((id, path));
                 }
                 continue;
@@ -102,11 +123,7 @@ fn write(repository: &gix::Repository, commit: ObjectId, folder: &Path) -> Resul
             if !mode.is_blob() && !mode.is_link() {
                 continue;
             }
-            files += 1;
-            bytes = bytes.saturating_add(repository.find_header(id).map_err(|error| chain(&error))?.size());
-            if files > MOST_FILES || bytes > MOST_BYTES {
-                return Err(format!("it has more than {MOST_FILES} files or {MOST_BYTES} bytes"));
-            }
+            size.add(repository.find_header(id).map_err(|error| chain(&error))?.size(), most)?;
             let blob = repository.find_blob(id).map_err(|error| chain(&error))?;
             let written = if mode.is_link() {
                 // Never followed while writing; whoever reads looks where it leads.
@@ -188,6 +205,45 @@ mod tests {
             assert!(folder.join(".gitignore").exists() && !folder.join(".github").exists());
             assert!(fs::symlink_metadata(folder.join("link.yaml")).unwrap().is_symlink());
         }
+    }
+
+    /// A tree of these entries, in the words of `git mktree`.
+    fn tree(folder: &Path, entries: &str) -> String {
+        let list = folder.join("entries");
+        fs::write(&list, entries).unwrap();
+        let list = fs::File::open(&list).unwrap();
+        let output = Command::new("git").current_dir(folder).arg("mktree").stdin(list).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn folders_count_as_files_do_so_a_tree_that_names_another_one_often_is_not_written_out() {
+        let temporary = tempfile::tempdir().unwrap();
+        let source = temporary.path().join("source");
+        fs::create_dir(&source).unwrap();
+        git(&source, &["init", "-q"]);
+        // No file at all, and ten to the power of ten folders.
+        let mut id = tree(&source, "");
+        for _ in 0..10 {
+            let entries: String = (0..10).map(|n| format!("040000 tree {id}\td{n}\n")).collect();
+            id = tree(&source, &entries);
+        }
+        let commit = git(&source, &["commit-tree", "-m", "many", &id]);
+        let repository = opened(&source).unwrap();
+        let commit = ObjectId::from_hex(commit.as_bytes()).unwrap();
+        let most = Size { entries: 500, bytes: 1 << 20 };
+        let folder = temporary.path().join("tree");
+        let why = write(&repository, commit, &folder, most).unwrap_err();
+        assert_eq!(why, "it has more than 500 files and folders, or 1048576 bytes");
+        // And one that is not too large is written out, files and folders.
+        let blob = git(&source, &["hash-object", "-w", "--stdin"]);
+        let small = tree(&source, &format!("100644 blob {blob}\ta.yaml\n040000 tree {}\td\n", tree(&source, "")));
+        let commit = git(&source, &["commit-tree", "-m", "few", &small]);
+        let commit = ObjectId::from_hex(commit.as_bytes()).unwrap();
+        let folder = temporary.path().join("small");
+        write(&repository, commit, &folder, Size { entries: 2, bytes: 0 }).unwrap();
+        assert!(folder.join("a.yaml").is_file() && folder.join("d").is_dir());
     }
 
     #[test]

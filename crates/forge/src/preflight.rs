@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::interrupt::Interrupts;
 use crate::output::{Output, Paint};
 use crate::run::prepare;
 use gather::Gathered;
@@ -81,19 +82,30 @@ pub(crate) fn purpose(
     purpose
 }
 
-/// Checks a cluster. `say` hears what is waited for.
-pub(crate) async fn preflight(cluster: &Cluster, wanted: &Wanted, mut say: impl FnMut(&str)) -> PreflightReport {
+/// Checks a cluster. `say` hears what is waited for. Whoever is told to stop makes nothing any more, and removes what he made.
+pub(crate) async fn preflight(
+    cluster: &Cluster,
+    wanted: &Wanted,
+    interrupts: &mut Interrupts,
+    mut say: impl FnMut(&str),
+) -> PreflightReport {
     let started = Timestamp::now();
     let deadline = Instant::now() + wanted.timeout;
-    let (kubernetes, judged) = match tokio::time::timeout_at(deadline, gathered(cluster, &wanted.purpose)).await {
-        Err(_) => {
+    // Reading can be dropped: nothing is made meanwhile.
+    let read = tokio::select! {
+        read = tokio::time::timeout_at(deadline, gathered(cluster, &wanted.purpose)) => Some(read),
+        () = interrupts.heard() => None,
+    };
+    let (kubernetes, judged) = match read {
+        None => (None, vec![Judged::failed(Check::Api, "interrupted before everything was read")]),
+        Some(Err(_)) => {
             let why = format!("not everything was answered within {} s", wanted.timeout.as_secs());
             (None, vec![Judged::failed(Check::Api, why)])
         }
-        Ok(Err(unreachable)) => (None, vec![unreachable]),
-        Ok(Ok(gathered)) => {
+        Some(Ok(Err(unreachable))) => (None, vec![unreachable]),
+        Some(Ok(Ok(gathered))) => {
             let Gathered { kubernetes, mut judged, ground } = gathered;
-            judged.extend(probe::probe(cluster, wanted, &ground, deadline, &mut say).await);
+            judged.extend(probe::probe(cluster, wanted, &ground, deadline, interrupts, &mut say).await);
             (kubernetes, judged)
         }
     };
@@ -128,8 +140,14 @@ async fn gathered(cluster: &Cluster, purpose: &Purpose) -> Result<Gathered, Judg
 /// # Errors
 /// When something must be put right first, or could not be checked.
 pub(crate) async fn required(cluster: &Cluster, wanted: &Wanted, output: &mut Output<'_>) -> Result<(), Failure> {
-    let report = preflight(cluster, wanted, |line| output.say(line)).await;
+    let mut interrupts = Interrupts::listen();
+    let report = preflight(cluster, wanted, &mut interrupts, |line| output.say(line)).await;
     let Some(failure) = refusal(&report) else {
+        if interrupts.told().await {
+            // While something was put away, for instance: nothing was found, and nobody wants to go on.
+            let message = format!("told to stop while {} was checked; nothing was changed", report.context);
+            return Err(Failure::new(Code::ClusterUnchecked, message).hint("run this again"));
+        }
         for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
             output.raw(&format!("{}\n", finding.text()));
         }

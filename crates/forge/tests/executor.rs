@@ -203,8 +203,13 @@ fn what_the_repository_says_otherwise_and_what_is_wrong_with_it_is_3_and_there_i
     assert!(err.contains("FORGE-X006") && err.contains("has no branch, no tag and no commit `nothing`"), "{err}");
     // A graph for this run is checked like that of the repository, and told by its own name.
     let dag = home.write("dag.yaml", &GRAPH.replace("argocd/one}", "argocd/one, dependsOn: [argocd/two]}"));
-    let (_, err) = home.ends(3, &dev, &["--dag", &dag]);
+    let (out, err) = home.ends(3, &dev, &["--dag", &dag, "--output", "json"]);
     assert!(err.contains(&format!("{dag}:4:")) && err.contains("FORGE-G002"), "{err}");
+    // Whoever has only the report knows where and what, too.
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let found = &report["findings"][0];
+    assert_eq!(found["code"], "FORGE-G002", "{report}");
+    assert!(found["place"].as_str().unwrap().starts_with(&format!("{dag}:4:")), "{report}");
     let over = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: GraphOverride\nspec: {only: [argocd/three]}\n";
     let dag = home.write("dag.yaml", over);
     let (_, err) = home.ends(3, &dev, &["--dag", &dag]);

@@ -46,6 +46,8 @@ struct World {
     objects: BTreeMap<String, Value>,
     /// Nobody is let in.
     stranger: bool,
+    /// Whoever holds it keeps the server from saying its version.
+    gate: Arc<Mutex<()>>,
 }
 
 /// What a server remembers.
@@ -55,6 +57,8 @@ struct Server {
     writes: Vec<String>,
     /// All requests: method and address.
     asked: Vec<(String, String)>,
+    /// Somebody asked for the version, answered or not.
+    knocked: bool,
 }
 
 fn list(items: &Value) -> Value {
@@ -131,13 +135,14 @@ fn good() -> World {
         answers.insert(format!("/api/v1/namespaces/{empty}"), nothing.clone());
     }
     let ran = json!({"phase": "Succeeded", "containerStatuses": [{"imageID": IMAGE, "state": {"terminated": {"exitCode": 0}}}]});
-    World { answers, denied: Vec::new(), ahead: 0, pod: Pod::Is(ran), objects: BTreeMap::new(), stranger: false }
+    let (objects, gate) = (BTreeMap::new(), Arc::default());
+    World { answers, denied: Vec::new(), ahead: 0, pod: Pod::Is(ran), objects, stranger: false, gate }
 }
 
 fn serve(world: World) -> (u16, Arc<Mutex<Server>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = Arc::new(Mutex::new(Server { world, writes: Vec::new(), asked: Vec::new() }));
+    let server = Arc::new(Mutex::new(Server { world, writes: Vec::new(), asked: Vec::new(), knocked: false }));
     let shared = Arc::clone(&server);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -170,6 +175,14 @@ fn answer(stream: &TcpStream, server: &Mutex<Server>) {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut words = request.split(' ');
     let (method, uri) = (words.next().unwrap(), words.next().unwrap());
+    if uri == "/version" {
+        let gate = {
+            let mut server = server.lock().unwrap();
+            server.knocked = true;
+            Arc::clone(&server.world.gate)
+        };
+        drop(gate.lock().unwrap());
+    }
     let (code, answer, date) = {
         let mut server = server.lock().unwrap();
         let (code, answer) = server.handle(method, uri, &body);
@@ -648,6 +661,61 @@ fn an_interrupt_while_the_pod_starts_removes_it_and_ends_with_1() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("interrupted"), "{stderr}");
     let server = server.lock().unwrap();
     assert!(server.world.objects.is_empty(), "{:?}", server.world.objects.keys());
+}
+
+/// Told to stop while the server is asked for its version and does not answer yet, then answered.
+fn stopped_while_it_reads(mut command: Command, server: &Mutex<Server>) -> std::process::Output {
+    let gate = Arc::clone(&server.lock().unwrap().world.gate);
+    let closed = gate.lock().unwrap();
+    let child = command.spawn().unwrap();
+    let begin = Instant::now();
+    while !server.lock().unwrap().knocked {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing was read");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    drop(closed);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn told_to_stop_while_it_reads_it_says_so_and_makes_nothing() {
+    let (port, server) = serve(good());
+    let folder = folder(port, EXISTING);
+    let output = stopped_while_it_reads(forge(folder.path(), &["preflight"]), &server);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
+    assert!(out.contains("interrupted before"), "{out}");
+    assert_eq!(server.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn the_executor_that_is_told_to_stop_while_phase_0_reads_makes_nothing_and_ends_with_2() {
+    let (port, server) = serve(good());
+    let folder = folder(port, EXISTING);
+    let path = |name: &str| folder.path().join(name);
+    for arguments in [
+        &["init", "-q", "-b", "main"][..],
+        &["add", "forge.yaml", "graph.yaml"][..],
+        &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-q", "-m", "one"][..],
+    ] {
+        assert!(Command::new("git").args(arguments).current_dir(folder.path()).status().unwrap().success());
+    }
+    let url = format!("file://{}", folder.path().display());
+    let environment = format!("name: dev\ndomain: dev.example.com\ngitRepository: {url}\ngitRevision: main\n");
+    fs::write(path("environment.yaml"), environment).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forge"), path("executor")).unwrap();
+    let mut command = Command::new(path("executor"));
+    command.arg("deploy").arg("--config").arg(path("environment.yaml")).arg("--secrets").arg(path("secrets"));
+    command.args(["--metrics-listen", "127.0.0.1:0"]).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("TMPDIR", folder.path()).env("ENVIRONMENT", "dev").env("IMAGE", IMAGE);
+    command.env("KUBECONFIG_PATH", path("kubeconfig"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = stopped_while_it_reads(command, &server);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(2), "{out}\n{err}");
+    assert_eq!(server.lock().unwrap().writes, Vec::<String>::new(), "{err}");
 }
 
 #[test]

@@ -86,6 +86,12 @@ impl Finding {
         }
     }
 
+    /// In a line, without what to do.
+    pub fn told(&self) -> String {
+        let evidence: String = self.evidence.iter().map(|seen| format!("; seen: {seen}")).collect();
+        format!("{}; {}{evidence}", self.what, self.means)
+    }
+
     /// With what it rests on; what says nothing is left out, and there is not too much of it.
     #[must_use]
     pub fn because<T: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = T>) -> Self {
@@ -295,6 +301,16 @@ impl PreflightReport {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 
+    /// What keeps anything from being written: what blocks, and what could not be checked.
+    pub fn obstacles(&self) -> Vec<crate::finding::Finding> {
+        let stops = |finding: &&Finding| matches!(finding.severity, Severity::Blocking | Severity::Failed);
+        let obstacle = |finding: &Finding| {
+            let place = crate::finding::Place::whole(finding.check.id());
+            crate::finding::Finding::new(finding.check.code(), place, finding.told()).with_fix(&finding.fix)
+        };
+        self.findings.iter().filter(stops).map(obstacle).collect()
+    }
+
     fn summed_up(&self) -> String {
         let mut parts = Vec::new();
         for (severity, what) in [
@@ -454,6 +470,23 @@ warning: storage (FORGE-B008)
   fix    mend it
 "
         );
+    }
+
+    #[test]
+    fn what_blocks_and_what_could_not_be_checked_is_handed_on_with_its_fix_and_nothing_else_is() {
+        let judged = vec![
+            found(Check::Storage, Severity::Warning),
+            Judged::failed(Check::Nodes, "503"),
+            found(Check::Rights, Severity::Blocking),
+            found(Check::Clock, Severity::Note),
+        ];
+        let obstacles = report(judged).obstacles();
+        let places: Vec<String> = obstacles.iter().map(|obstacle| obstacle.place.to_string()).collect();
+        assert_eq!(places, ["rights", "nodes"]);
+        let first = obstacles.first().unwrap();
+        assert_eq!(first.code, crate::code::Code::RightsMissing);
+        assert_eq!(first.message, "something <odd>; it hurts; seen: said\u{fffd}[2J");
+        assert_eq!(first.fix.as_deref(), Some("mend it"));
     }
 
     #[test]

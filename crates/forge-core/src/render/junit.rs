@@ -63,9 +63,16 @@ fn own_words(report: &RunReport, xml: &mut String) {
     if report.failed_itself() {
         let message = escape(report.message.as_deref().unwrap_or(&report.summary));
         let (environment, verdict) = (escape(&report.environment), escape(&report.verdict));
-        let (seconds, summary) = (report.statistics.makespan_seconds, escape(&report.summary));
+        let mut body = report.summary.clone();
+        for found in &report.findings {
+            let _ = write!(body, "\n{}: {} {}", found.place, found.code, found.message);
+            if let Some(fix) = &found.fix {
+                let _ = write!(body, "\nfix: {fix}");
+            }
+        }
+        let (seconds, body) = (report.statistics.makespan_seconds, escape(&body));
         let _ = writeln!(xml, "    <testcase classname=\"{environment}\" name=\"run\" time=\"{seconds}\">");
-        let _ = writeln!(xml, "      <error type=\"{verdict}\" message=\"{message}\">{summary}</error>");
+        let _ = writeln!(xml, "      <error type=\"{verdict}\" message=\"{message}\">{body}</error>");
         xml.push_str("    </testcase>\n");
     } else if let Some(message) = &report.message {
         let _ = writeln!(xml, "    <system-out>{}</system-out>", escape(message));

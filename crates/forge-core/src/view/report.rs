@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
+use crate::finding::Finding;
 use crate::gate::Decision;
 use crate::name::NodeId;
 use crate::run::{Entry, Phase, Record, RunPlan, Runner, result};
@@ -57,6 +58,9 @@ pub struct RunReport {
     pub statistics: Statistics,
     /// Nodes that failed themselves, and what to do about each.
     pub failures: Vec<FailedNode>,
+    /// What kept a run from beginning, in the repository or on the cluster: at most 50; the message counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Found>,
     /// All nodes in the order of the plan.
     pub components: Vec<Component>,
     /// Nodes that no window held, and why.
@@ -180,6 +184,32 @@ pub struct FailedNode {
     pub next: String,
 }
 
+/// Something that kept a run from beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Found {
+    /// Where: a file with line and column, or a check of the cluster.
+    pub place: String,
+    /// The code whose page explains it.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it, where that is more than the page says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+impl Found {
+    fn new(finding: &Finding) -> Self {
+        Self {
+            place: shown(&finding.place.to_string()),
+            code: finding.code.id().to_owned(),
+            message: shown(&finding.message),
+            fix: finding.fix.as_deref().map(shown),
+        }
+    }
+}
+
 impl RunReport {
     /// The report of a run, as of now.
     pub fn new(plan: &RunPlan, record: &Record, now: Timestamp) -> Self {
@@ -284,6 +314,7 @@ impl RunReport {
             ended: header.ended.as_ref().map(|ended| ended.at),
             statistics,
             failures,
+            findings: Vec::new(),
             components,
             not_held: header.not_held.iter().map(|(node, why)| (node.to_string(), shown(why))).collect(),
         }
@@ -315,9 +346,18 @@ impl RunReport {
             ended: Some(ended),
             statistics: Statistics { makespan_seconds, ..Statistics::default() },
             failures: Vec::new(),
+            findings: Vec::new(),
             components: Vec::new(),
             not_held: BTreeMap::new(),
         }
+    }
+
+    /// With what kept the run from beginning: whoever has only the report must be able to put it right.
+    #[must_use]
+    pub fn because(mut self, findings: &[Finding]) -> Self {
+        const MOST: usize = 50;
+        self.findings.extend(findings.iter().take(MOST).map(Found::new));
+        self
     }
 
     /// The report of a run that is about to end: the same, with the verdict that follows from its nodes.
@@ -344,6 +384,13 @@ impl RunReport {
         let _ = writeln!(text, "{}", self.summary);
         if let Some(message) = &self.message {
             let _ = writeln!(text, "{message}");
+        }
+        for found in &self.findings {
+            let _ = writeln!(text, "\nfound: {} ({})", found.place, found.code);
+            let _ = writeln!(text, "  what   {}", found.message);
+            if let Some(fix) = &found.fix {
+                let _ = writeln!(text, "  fix    {fix}");
+            }
         }
         for failure in &self.failures {
             let _ = writeln!(text, "\nfailed: {} (Application {})", failure.node, failure.application);
@@ -491,6 +538,35 @@ slowest: a/two 46s, a/one 12s
         assert!(!dry.failed_itself());
         let stopped = RunReport::without_run("dev", "platform", NoRun::Cancelled, Exit::Partial, "stopped", times);
         assert!(stopped.failed_itself());
+    }
+
+    #[test]
+    fn what_kept_a_run_from_beginning_is_in_every_form_of_the_report_and_there_is_not_too_much_of_it() {
+        let finding = |n: usize| {
+            let place = crate::finding::Place::whole(&format!("check-{n}"));
+            Finding::new(crate::code::Code::RightsMissing, place, "may not <create> namespaces\u{1b}[2J")
+        };
+        let findings: Vec<Finding> = (0..70).map(|n| finding(n).with_fix("ask for it")).collect();
+        let times = (sample::at(0), sample::at(3));
+        let report = RunReport::without_run("dev", "platform", NoRun::Failed, Exit::Invalid, "not ready", times);
+        let one = report.clone().because(&findings[..1]);
+        assert_eq!(
+            one.text(),
+            "no run of dev, scope platform: failed
+there was no run; nothing was deployed
+not ready
+
+found: check-0 (FORGE-B005)
+  what   may not <create> namespaces\u{fffd}[2J
+  fix    ask for it
+"
+        );
+        let json = serde_json::json!(one);
+        assert_eq!(json.pointer("/findings/0/fix").and_then(serde_json::Value::as_str), Some("ask for it"));
+        let xml = crate::render::junit(&one);
+        let line = "check-0: FORGE-B005 may not &lt;create&gt; namespaces\u{fffd}[2J&#10;fix: ask for it</error>";
+        assert!(xml.contains("errors=\"1\"") && xml.contains(line), "{xml}");
+        assert_eq!(report.because(&findings).findings.len(), 50);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use forge_core::repository::Repository;
 use super::selection;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::interrupt::Interrupts;
 use crate::load;
 use crate::output::Output;
 use crate::preflight::{LONGEST, TIMEOUT, Wanted, preflight, purpose};
@@ -72,7 +73,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let report = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
         output.say(&format!("checking {}", cluster.context));
-        Ok::<_, Failure>(preflight(&cluster, &wanted, |line| output.say(line)).await)
+        let mut interrupts = Interrupts::listen();
+        Ok::<_, Failure>(preflight(&cluster, &wanted, &mut interrupts, |line| output.say(line)).await)
     })??;
     output.data(&document(arguments.output, &report))?;
     Ok(report.exit())

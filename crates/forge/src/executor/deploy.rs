@@ -143,28 +143,24 @@ async fn checked(
     };
     let work = async {
         let say = |line: &str| session.log(Level::Info, PRE_BOOTSTRAP, "", line);
-        let report = preflight::preflight(cluster, &wanted, say).await;
+        let report = preflight::preflight(cluster, &wanted, interrupts, say).await;
         for finding in &report.findings {
             let level = match finding.severity {
                 Severity::Blocking | Severity::Failed => Level::Error,
                 Severity::Warning => Level::Warn,
                 Severity::Note => Level::Info,
             };
-            let evidence: String = finding.evidence.iter().map(|seen| format!("; seen: {seen}")).collect();
-            let (code, what, means, fix) = (&finding.code, &finding.what, &finding.means, &finding.fix);
-            let message = format!("{code} {what}; {means}{evidence}; fix: {fix}");
+            let message = format!("{} {}; fix: {}", finding.code, finding.told(), finding.fix);
             session.log(level, PRE_BOOTSTRAP, &finding.check.to_string(), &message);
         }
         session.log(Level::Info, PRE_BOOTSTRAP, "", &report.summary);
         match preflight::refusal(&report) {
-            Some(failure) => Err(Stopped::from(failure)),
+            Some(failure) => Err(Stopped::Unready(Failure { findings: report.obstacles(), ..failure })),
             None => Ok(()),
         }
     };
     let passed = session.phase(traces, PRE_BOOTSTRAP, None, work).await;
-    // What it heard itself is heard here too.
-    let told_to_stop = tokio::time::timeout(std::time::Duration::ZERO, interrupts.heard()).await.is_ok();
-    if told_to_stop { Err(Stopped::Interrupted) } else { passed }
+    if interrupts.told().await { Err(Stopped::Interrupted) } else { passed }
 }
 
 /// Phase 2: looks, and conducts a run where there is something to do.

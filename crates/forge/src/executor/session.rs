@@ -69,6 +69,11 @@ impl Session {
             let (code, message) = (finding.code, &finding.message);
             self.log(Level::Error, ALL, &finding.place.to_string(), &format!("{code} {message}{fix}"));
         }
+        self.failed(failure);
+    }
+
+    /// The same where what was found is told already.
+    pub(super) fn failed(&self, failure: &Failure) {
         let hint = failure.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
         self.log(Level::Error, ALL, "", &format!("{} {}{hint}", failure.code, failure.message));
         self.metrics.error(failure.code.class());
@@ -108,7 +113,9 @@ impl Session {
         let (status, told) = match &done {
             Ok(_) => (Status::Done, SpanStatus::Done),
             Err(Stopped::Interrupted) => (Status::Cancelled, SpanStatus::Unfinished),
-            Err(Stopped::Failed(failure)) => (Status::Failed, SpanStatus::Failed(failure.message.clone())),
+            Err(Stopped::Failed(failure) | Stopped::Unready(failure)) => {
+                (Status::Failed, SpanStatus::Failed(failure.message.clone()))
+            }
         };
         self.over(traces, phase, started, status, told);
         done

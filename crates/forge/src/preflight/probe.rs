@@ -41,16 +41,15 @@ pub(super) async fn probe(
     wanted: &Wanted,
     ground: &Ground,
     deadline: Instant,
+    interrupts: &mut Interrupts,
     say: &mut impl FnMut(&str),
 ) -> Vec<Judged> {
     let purpose = &wanted.purpose;
     if let Some(why) = &wanted.started_before {
         return not_tried(purpose, Judged::skipped(Check::Pod, why), why);
     }
-    let mut interrupts = Interrupts::listen();
-    let (removed, Removed { mut left, interrupted }) =
-        leftovers::earlier(cluster, purpose, ground, &mut interrupts).await;
-    let place = if interrupted {
+    let (removed, Removed { mut left, interrupted }) = leftovers::earlier(cluster, purpose, ground, interrupts).await;
+    let place = if interrupted || interrupts.told().await {
         Err(Judged::failed(Check::Pod, "interrupted before a pod was started"))
     } else {
         place(purpose, ground)
@@ -62,12 +61,12 @@ pub(super) async fn probe(
             let mut attempt = Attempt::new(cluster, wanted, ground, &place, class.is_some());
             say(&format!("starting a pod in namespace `{}`", attempt.probe.namespace));
             let (ended, pod) = match attempt.start(&ground.levels).await {
-                Ok(()) => attempt.follow(deadline, wanted.timeout, &mut interrupts, say).await,
+                Ok(()) => attempt.follow(deadline, wanted.timeout, interrupts, say).await,
                 Err(ended) => (ended, None),
             };
             let seen = attempt.look(pod, &ended).await;
             say("removing what was made");
-            left.extend(leftovers::remove(cluster, &attempt.made, &mut interrupts).await.left);
+            left.extend(leftovers::remove(cluster, &attempt.made, interrupts).await.left);
             let Probe { image, namespace, .. } = attempt.probe;
             let class = class.map(|class| class.name);
             let mut judged = preflight::tried(&Tried { image, namespace, class, ended, seen });

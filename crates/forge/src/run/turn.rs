@@ -13,7 +13,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::EnvironmentName;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY};
-use forge_core::run::{Seat, Seats, Sitting, Step, step};
+use forge_core::run::{Seat, Seats, Sitting, Step, again, step};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -52,13 +52,25 @@ pub(crate) async fn conduct(event: &Event<'_>, mut say: impl FnMut(&str)) -> Res
     if let Some(waiting) = event.seated(&mut say).await? {
         return Ok(Outcome::Left(waiting));
     }
+    let mut conflicts = 0;
     let ended = loop {
         let status = event.executed(&mut say).await?;
         let Some(ended) = exit(status) else { return Ok(Outcome::Killed(status.to_string())) };
-        // Where a person was faster it is tried again afterwards. The turn stays, so whoever comes now waits behind it.
-        if ended != Exit::Conflict || !event.waited(&mut say).await? {
+        if ended != Exit::Conflict {
             break ended;
         }
+        // Where a person was faster it is tried again afterwards. The turn stays, so whoever comes now waits behind it.
+        if event.waited(&mut say).await? {
+            conflicts = 0;
+            continue;
+        }
+        // He may have ended before we looked, and nobody tries this Job again: it goes on itself.
+        conflicts += 1;
+        if !again(conflicts) {
+            break ended;
+        }
+        say("the executor met somebody else, and nobody is at work now; trying again");
+        event.paused(conflicts, &mut say).await?;
     };
     // Who does not stand up is taken for gone when nothing is heard of it.
     if let Err(error) = event.give(Seat::Turn).await {
@@ -126,6 +138,15 @@ impl Event<'_> {
             };
             unless_fatal(done, say).await?;
         }
+    }
+
+    /// Lets time pass, the more the more often it does, and keeps the turn meanwhile.
+    async fn paused(&self, times: u32, say: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        for _ in 0..times {
+            tokio::time::sleep(RENEWED).await;
+            unless_fatal(self.renew(Seat::Turn).await, say).await?;
+        }
+        Ok(())
     }
 
     async fn looked(&self) -> Result<(Seats, Leases), ClusterError> {

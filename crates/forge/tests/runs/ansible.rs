@@ -1,5 +1,9 @@
-//! The Ansible role (`deploy/ansible`) on a cluster of its own: it reaches what `forge bootstrap` reaches, object by object, and
-//! changes nothing where that is reached, whoever did it. `tools/cluster` takes the sandbox down afterwards.
+//! The Ansible role (`deploy/ansible`) on a cluster of its own: it reaches what `forge bootstrap` reaches, object by object, with
+//! what starts runs by events, and changes nothing where that is reached, whoever did it. What it reached the executor
+//! takes for prepared, and deploys. `tools/cluster` takes the sandbox down afterwards.
+//!
+//! Compared with `forge bootstrap` and not with `executor deploy`, which is the same code up to here (`bootstrap::bootstrap`):
+//! the executor goes on to a run, whose records and windows would have to be told apart from what was compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,6 +15,7 @@ use forge_testkit::sandbox::{Ended, eventually, run};
 use serde_json::{Map, Value, json};
 
 use crate::install::{Bare, PLACES, user, written};
+use crate::stage::PATIENCE;
 
 /// What controllers keep for themselves, and comes and goes.
 const PASSING: [&str; 9] = [
@@ -101,6 +106,11 @@ fn objects(bare: &Bare) -> BTreeMap<String, Value> {
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     for object in lists.iter().flat_map(|list| list["items"].as_array().unwrap()) {
         let metadata = &object["metadata"];
+        // What Argo makes of an object of ours has a name of chance, and goes with it.
+        let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+        if owners.filter_map(|owner| owner["apiVersion"].as_str()).any(|version| version.starts_with("argoproj.io/")) {
+            continue;
+        }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, mut name) = (text(&object["kind"]), text(&metadata["name"]));
         if kind == "Secret" && metadata["labels"]["owner"] == "helm" {
@@ -191,16 +201,63 @@ fn same(bare: &Bare, by_forge: &BTreeMap<String, Value>) {
     });
 }
 
+/// Waits until Argo Events has made all of the triggers: until then it writes to them, which is no change by the role.
+fn deployed(bare: &Bare) {
+    let sensor = format!("sensor/forge-{}", bare.environment.name);
+    eventually("the Sensor is deployed", PATIENCE, || {
+        let args = ["wait", sensor.as_str(), "-n", "argo", "--for=condition=Deployed", "--timeout=5s"];
+        let ended = bare.sandbox().try_kubectl(&args, None);
+        if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
+    });
+}
+
+/// `executor deploy` with a kubeconfig, on what the role made; gives its log.
+fn executed(bare: &Bare) -> String {
+    let sandbox = bare.sandbox();
+    let applications = bare.environment.repository.folder().join("argocd/applications.yaml");
+    sandbox.kubectl(&["apply", "--server-side", "-f", &applications.to_string_lossy()]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("executor");
+    std::os::unix::fs::symlink(&bare.environment.platform.binary, &program).unwrap();
+    let mut path = sandbox.helm.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut command = Command::new(program);
+    command.args(["deploy", "--metrics-listen", "127.0.0.1:0"]).env_remove("KUBECONFIG").env("PATH", path);
+    command.env("KUBECONFIG_PATH", &sandbox.kubeconfig).env("CHARTS", &sandbox.charts);
+    command.env("ENVIRONMENT", &bare.environment.name).env("DOMAIN", "dev.example.com");
+    command.env("GIT_REPOSITORY", format!("file://{}", bare.environment.repository.folder().display()));
+    command.env("GIT_REVISION", "main");
+    let ended = run(&mut command, None);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    ended.stderr
+}
+
 /// One story, because a cluster with Argo takes a while.
 #[test]
 fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     let bare = Bare::up();
+    // With everything that there is to be made: pushes start runs.
+    let text = std::fs::read_to_string(bare.environment.repository.folder().join("forge.yaml")).unwrap();
+    let ordered = text.replace("sync: manual", "sync: ordered");
+    assert_ne!(ordered, text);
+    bare.environment.push(&[("forge.yaml".to_owned(), ordered)], "events start runs");
     // Another test may have left what it made for an environment of its own.
     bare.clear();
     let done = bare.bootstrap(&[], None);
     assert_eq!(done.code, 0, "{}", done.stderr);
+    deployed(&bare);
     let by_forge = objects(&bare);
-    for kind in ["Namespace /argocd", "ConfigMap argo-events/forge-install-argo-events", "Secret argo/forge-argocd"] {
+    let sensor = format!("Sensor argo/forge-{}", bare.environment.name);
+    for kind in [
+        "Namespace /argocd",
+        "ConfigMap argo-events/forge-install-argo-events",
+        "Secret argo/forge-argocd",
+        "Secret argo/forge-webhook",
+        "EventBus argo/forge",
+        "EventSource argo/forge-push",
+        sensor.as_str(),
+    ] {
         assert!(by_forge.contains_key(kind), "{kind}: {:?}", by_forge.keys());
     }
 
@@ -212,6 +269,7 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     bare.clear();
     let first = role(&bare, &json!({}));
     assert!(changed(&first) > 0, "{}", first.stdout);
+    deployed(&bare);
     same(&bare, &by_forge);
 
     // Again, and by forge: nothing is left to be done.
@@ -223,6 +281,11 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     assert_eq!(again.code, 0, "{}", again.stderr);
     assert!(again.stderr.contains("revision 1: nothing to do"), "{}", again.stderr);
     assert_eq!(written(bare.sandbox(), since, &who), Vec::<String>::new());
+
+    // The executor has nothing to prepare either, and deploys.
+    let log = executed(&bare);
+    assert!(log.contains("the cluster is prepared for this environment"), "{log}");
+    assert!(!log.contains("made, or as it was"), "{log}");
 }
 
 /// The way back takes as long as it takes not to come up: for `make soak`.

@@ -289,7 +289,8 @@ fn at_most_two_runs_for_a_hundred_pushes(ordered: &Ordered) {
         assert_eq!(ordered.signed(&push(&before, &after)), 200);
         (before, last) = (after.clone(), after);
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "it was no burst: {:?}", begun.elapsed());
+    // How fast a machine sends them is told and not judged: what counts is how many runs they give.
+    let _ = writeln!(std::io::stderr(), "100 pushes were heard within {:.1} s", begun.elapsed().as_secs_f64());
     ordered.settled(jobs + 100);
     let more = stage.runs().len() - runs;
     assert!((1..=2).contains(&more), "{more} runs: {:?}", stage.runs());

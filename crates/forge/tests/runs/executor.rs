@@ -1,12 +1,19 @@
 //! `executor deploy` on the real Argo: as a Job from the image, with the rights of a run and no more; from outside, with a
-//! kubeconfig; told to stop.
+//! kubeconfig; told to stop, too late, and not alone; and what it tells others on the way.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use forge_testkit::platform::{attempts, mark};
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, deployment};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Stage};
@@ -106,29 +113,152 @@ fn as_a_job_it_deploys_with_the_rights_of_a_run_and_again_writes_nothing() {
     assert_eq!((written, mine), (Vec::<String>::new(), 1));
 }
 
-#[test]
-fn from_outside_it_takes_a_kubeconfig_and_told_to_stop_it_stops_and_says_so() {
-    let stage = stage("stopped", 45);
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("executor");
-    std::os::unix::fs::symlink(&stage.environment.platform.binary, &program).unwrap();
-    let log = folder.path().join("stderr");
+/// The executor on this machine, under its own name, with nothing but a kubeconfig. Its log goes to `stderr` in the folder.
+fn outside(stage: &Stage, folder: &Path, more: &[&str]) -> Command {
+    let program = folder.join("executor");
+    if !program.exists() {
+        std::os::unix::fs::symlink(&stage.environment.platform.binary, &program).unwrap();
+    }
     let url = format!("file://{}", stage.environment.repository.folder().display());
     let mut command = Command::new(&program);
-    command.args(["deploy", "-o", "json", "--metrics-listen", "127.0.0.1:0"]).env_remove("KUBECONFIG");
+    command.args(["deploy", "-o", "json"]).args(more).env_remove("KUBECONFIG");
     command.env("KUBECONFIG_PATH", &stage.environment.platform.sandbox.kubeconfig);
     command.env("ENVIRONMENT", &stage.environment.name).env("DOMAIN", "dev.example.com");
     command.env("GIT_REPOSITORY", url).env("GIT_REVISION", "main");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(folder.join("stderr")).unwrap());
+    command
+}
+
+/// Figures as Prometheus fetches them.
+fn figures(address: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(address).map_err(failed)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(failed)?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(failed)?;
+    Ok(answer)
+}
+
+/// Takes whatever is sent to it, and remembers it.
+fn collector() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = Arc::clone(&heard);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&stream);
+            let (mut request, mut length) = (String::new(), 0_usize);
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
+                    break;
+                }
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                request.push_str(&line);
+            }
+            let mut body = vec![0_u8; length];
+            if reader.read_exact(&mut body).is_err() {
+                continue;
+            }
+            request.push_str(&String::from_utf8_lossy(&body));
+            kept.lock().unwrap().push(request);
+            let mut stream = &stream;
+            let _ = stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
+        }
+    });
+    (address, heard)
+}
+
+/// While somebody else has the Lease of the environment, and renews it, the executor ends with 5 and has done nothing.
+fn refused_while_another_run_lives(stage: &Stage, folder: &Path) {
+    let sandbox = &stage.environment.platform.sandbox;
+    let name = format!("forge-{}", stage.environment.name);
+    let now = || format!("{:.6}", Timestamp::now());
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "namespace": "argo"},
+        "spec": {"holderIdentity": "somebody-1", "leaseDurationSeconds": 60, "renewTime": now()},
+    });
+    let made = sandbox.try_kubectl(&["create", "-f", "-"], Some(&lease.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut child = outside(stage, folder, &["--metrics-listen", "127.0.0.1:0"]).spawn().unwrap();
+    eventually("the executor has ended", PATIENCE, || {
+        let renewed = json!({"spec": {"renewTime": now()}}).to_string();
+        stage.kubectl(&["patch", "lease", &name, "-n", "argo", "--type", "merge", "-p", &renewed]);
+        if child.try_wait().unwrap().is_some() { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    let output = child.wait_with_output().unwrap();
+    let said = fs::read_to_string(folder.join("stderr")).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["exit"], &report["run"]), (&json!(5), &json!("")), "{report}");
+    let message = report["message"].as_str().unwrap();
+    assert!(message.starts_with("FORGE-D004") && message.contains("somebody-1"), "{message}");
+    stage.kubectl(&["delete", "lease", &name, "-n", "argo"]);
+    assert_eq!(stage.runs(), Vec::<String>::new());
+}
+
+#[test]
+fn from_outside_it_takes_a_kubeconfig_and_told_to_stop_it_stops_and_says_so() {
+    let stage = Stage::new("stopped", false, |options| {
+        let node = |name: &str, before: &[&str], ready: u32| {
+            TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
+        };
+        vec![node("first", &[], 1), node("second", &["first"], 45), node("third", &["second"], 1)]
+    });
+    let folder = tempfile::tempdir().unwrap();
+    refused_while_another_run_lives(&stage, folder.path());
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (telemetry, heard) = collector();
+    let mut command = outside(&stage, folder.path(), &["--metrics-listen", &address]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &telemetry).env("METRICS_PUSH_URL", &telemetry);
     let child = command.spawn().unwrap();
-    stage.until_asked("first");
+    stage.until_asked("second");
+    // While it works, its figures say how it stands.
+    let (first, second) = (stage.options.id("first"), stage.options.id("second"));
+    let proven = format!("executor_component_health{{component=\"{first}\"}} 1");
+    eventually("figures of the run can be fetched", PATIENCE, || {
+        let text = figures(&address)?;
+        let wanted = [
+            proven.clone(),
+            format!("executor_component_health{{component=\"{second}\"}} 0"),
+            "executor_action_status{action=\"deploy\",phase=\"orchestration\",status=\"running\"} 1".to_owned(),
+        ];
+        if wanted.iter().all(|line| text.lines().any(|found| found == line)) { Ok(()) } else { Err(text) }
+    });
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let said = fs::read_to_string(&log).unwrap();
+    let said = fs::read_to_string(folder.path().join("stderr")).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["verdict"], "cancelled", "{report}\n{said}");
     assert_eq!(report["message"], "cancelled by an interrupt of the executor", "{report}");
     assert_eq!(stage.ended()["ended"]["verdict"], "cancelled");
+    assert_eq!(stage.syncs("third"), 0);
+    // What became of nodes was sent too.
+    let heard = heard.lock().unwrap();
+    let mut spans = heard.iter().filter(|request| request.starts_with("POST /v1/traces "));
+    assert!(spans.any(|request| request.contains(&first)), "{heard:#?}\n{said}");
+    let pushed = format!("PUT /metrics/job/forge-executor/environment/{} ", stage.environment.name);
+    let mut pushes = heard.iter().filter(|request| request.starts_with(&pushed));
+    assert!(pushes.any(|request| request.contains(&proven)), "{heard:#?}\n{said}");
+}
+
+#[test]
+fn a_run_that_takes_longer_than_it_may_ends_with_4_and_says_so() {
+    let stage = stage("late", 45);
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--metrics-listen", "127.0.0.1:0", "--run-timeout", "15s"];
+    let output = outside(&stage, folder.path(), &flags).output().unwrap();
+    let said = fs::read_to_string(folder.path().join("stderr")).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["verdict"], &report["exit"]), (&json!("timed out"), &json!(4)), "{report}");
+    assert_eq!(report["failures"][0]["class"], "timeout", "{report}");
     assert_eq!(stage.syncs("second"), 0);
 }

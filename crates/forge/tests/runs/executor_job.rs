@@ -20,8 +20,8 @@ use forge_testkit::{chart, image};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The sandbox without Argo.
-const NAME: &str = "bare";
+/// The sandbox without Argo: one of its own, because the one of `install` is in use beside it.
+const NAME: &str = "job";
 const ENVIRONMENT: &str = "dev";
 const REPOSITORY: &str = "platform/dev.git";
 /// The charts of Argo, which the repository brings.

@@ -200,6 +200,10 @@ impl Bare {
     pub(crate) fn clear(&self) {
         // An Argo CD that manages itself would heal what is removed.
         self.sandbox().try_kubectl(&["delete", "application", "argocd", "-n", "argocd", "--wait=false"], None);
+        // Argo Events lets go what it made of these, while it is there; a bus last, when nobody listens to it any more.
+        for kinds in ["sensors.argoproj.io,eventsources.argoproj.io", "eventbus.argoproj.io"] {
+            self.sandbox().try_kubectl(&["delete", kinds, "-n", "argo", "--all", "--timeout=60s"], None);
+        }
         for (release, place) in [("argo-events", "argo-events"), ("argo-workflows", "argo"), ("argo-cd", "argocd")] {
             let mut helm = Command::new(&self.sandbox().helm);
             helm.args(["uninstall", release, "-n", place, "--ignore-not-found", "--wait"]);
