@@ -17,7 +17,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn no_node_of_a_random_graph_starts_before_its_predecessors_are_healthy() {
-    let (seed, rounds) = (number("FORGE_SEED", 3), number("FORGE_ROUNDS", 4));
+    let (seed, rounds) = (number("FORGE_SEED", 3), number("FORGE_ROUNDS", 5));
     let done = std::sync::atomic::AtomicU64::new(0);
     // Most of a run is waiting.
     let at_once = number("FORGE_AT_ONCE", 2);
