@@ -36,6 +36,8 @@ const KEYS: [&str; 6] = [TOKEN, SERVER, argocd::CERTIFICATE, TOKEN_ID, EXPIRES, 
 const SETTLING: Duration = Duration::from_secs(15);
 /// How many tokens are made until one is accepted.
 const MINTS: u32 = 3;
+/// How often a token that somebody named is tried.
+const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 /// What tests call writes of this module.
 const SECRET_POINT: &str = "Secret forge-argocd";
@@ -170,6 +172,34 @@ pub(crate) async fn accepts(argocd: &ArgoCd) -> Result<bool, Failure> {
         Ok(Some(name)) if name == ACCOUNT => Ok(true),
         Ok(Some(name)) => Err(foreign(&name)),
         Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => Ok(false),
+        Err(error) => Err(argocd::failure(&error)),
+    }
+}
+
+/// Proves that a token that somebody named is accepted, whoever it belongs to. One that was made just now may take a moment.
+///
+/// # Errors
+/// When it is not, or Argo CD does not answer: then what is stored stays.
+pub(crate) async fn usable(argocd: &ArgoCd) -> Result<(), Failure> {
+    let mut last = who(argocd).await;
+    for _ in 1..TRIES {
+        if last.is_ok() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        last = who(argocd).await;
+    }
+    last
+}
+
+async fn who(argocd: &ArgoCd) -> Result<(), Failure> {
+    match argocd.who().await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => {
+            Err(Failure::new(Code::TokenUnusable, "Argo CD does not accept the token of --argocd-token-file").hint(
+                "what was stored before is stored still; `argocd account generate-token --account forge` makes one",
+            ))
+        }
         Err(error) => Err(argocd::failure(&error)),
     }
 }
@@ -361,11 +391,14 @@ pub(crate) fn unusable(server: &str) -> Failure {
 /// A token from a file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or nothing is in it.
 pub(crate) fn token_in(file: &Path) -> Result<SecretString, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display())))?;
-    Ok(SecretString::from(text.trim().to_owned()))
+    match text.trim() {
+        "" => Err(Failure::new(Code::BadArgument, format!("`{}` holds no token: it is empty", file.display()))),
+        token => Ok(SecretString::from(token.to_owned())),
+    }
 }
 
 /// A lifetime that a token can have.
@@ -442,6 +475,18 @@ mod tests {
         old["data"].as_object_mut().unwrap().remove(TOKEN_ID);
         assert!(Stored::read(&old).unwrap().is_due(early));
         assert!(Stored::read(&json!({"data": {}})).is_none());
+    }
+
+    #[test]
+    fn an_empty_file_is_no_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        for nothing in ["", "\n", " \t\n"] {
+            std::fs::write(&file, nothing).unwrap();
+            assert_eq!(token_in(&file).unwrap_err().code, Code::BadArgument, "{nothing:?}");
+        }
+        std::fs::write(&file, " t\n").unwrap();
+        assert_eq!(token_in(&file).unwrap().expose_secret(), "t");
     }
 
     #[test]

@@ -424,12 +424,14 @@ async fn taken(wanted: &Wanted<'_>, stored: Option<&Stored>) -> Result<Taken, Fa
         None => server(cluster, &places.argocd).await?,
     };
     if let Some(token) = &wanted.token {
-        // That it is one inside the cluster is found out now and not in the middle of a run.
-        ArgoCd::proxied(cluster, &server, token.clone()).ok_or_else(|| account::unusable(&server))?;
+        // That both are good is found out now and not in the middle of a run: they take the place of what works.
+        let (server, _) = asked(wanted, server, token).await?;
+        let argocd = ArgoCd::proxied(cluster, &server, token.clone()).ok_or_else(|| account::unusable(&server))?;
+        account::usable(&argocd).await?;
         return Ok(Taken { server, token: token.clone(), minted: None });
     }
     let (server, accepted) = match stored {
-        Some(stored) => asked(wanted, server, stored).await?,
+        Some(stored) => asked(wanted, server, &stored.token).await?,
         None => (server, None),
     };
     if let (Some(stored), Some(name)) = (stored, &accepted) {
@@ -445,10 +447,10 @@ async fn taken(wanted: &Wanted<'_>, stored: Option<&Stored>) -> Result<Taken, Fa
     Ok(Taken { server, token, minted: Some((minter, id)) })
 }
 
-/// Whose Argo CD says that the stored token is, at the stored address or, where that does not answer, at the one that is
-/// found now; nothing where it is not accepted.
-async fn asked(wanted: &Wanted<'_>, server: String, stored: &Stored) -> Result<(String, Option<String>), Failure> {
-    let who = async |server: &str| match ArgoCd::proxied(wanted.cluster, server, stored.token.clone()) {
+/// Whose Argo CD says that a token is, at the stored address or, where that does not answer, at the one that is found now;
+/// nothing where it is not accepted.
+async fn asked(wanted: &Wanted<'_>, server: String, token: &SecretString) -> Result<(String, Option<String>), Failure> {
+    let who = async |server: &str| match ArgoCd::proxied(wanted.cluster, server, token.clone()) {
         Some(argocd) => argocd.who().await.ok(),
         None => None,
     };
