@@ -46,6 +46,8 @@ struct World {
     objects: BTreeMap<String, Value>,
     /// Nobody is let in.
     stranger: bool,
+    /// Objects may be applied, but for those whose path has this in it.
+    applies: Option<&'static str>,
 }
 
 /// What a server remembers.
@@ -131,7 +133,15 @@ fn good() -> World {
         answers.insert(format!("/api/v1/namespaces/{empty}"), nothing.clone());
     }
     let ran = json!({"phase": "Succeeded", "containerStatuses": [{"imageID": IMAGE, "state": {"terminated": {"exitCode": 0}}}]});
-    World { answers, denied: Vec::new(), ahead: 0, pod: Pod::Is(ran), objects: BTreeMap::new(), stranger: false }
+    World {
+        answers,
+        denied: Vec::new(),
+        ahead: 0,
+        pod: Pod::Is(ran),
+        objects: BTreeMap::new(),
+        stranger: false,
+        applies: None,
+    }
 }
 
 fn serve(world: World) -> (u16, Arc<Mutex<Server>>) {
@@ -218,7 +228,14 @@ impl Server {
             }
             _ => {
                 self.writes.push(format!("{method} {path}"));
-                status(405, "not in this test")
+                match self.world.applies {
+                    None => status(405, "not in this test"),
+                    Some(refused) if path.contains(refused) => status(403, &format!("{path} is forbidden")),
+                    Some(_) => {
+                        self.world.objects.insert(path.to_owned(), body.clone());
+                        (200, Some(body.clone()))
+                    }
+                }
             }
         }
     }
@@ -653,6 +670,29 @@ fn bootstrap_writes_nothing_where_something_must_be_put_right_first() {
     let server = server.lock().unwrap();
     assert!(server.writes.iter().all(|write| write.contains("forge-preflight-") || write == "POST /api/v1/namespaces"));
     assert!(server.world.objects.is_empty());
+}
+
+/// A cluster whose Argo is there, and where everything may be applied but what has this in its path.
+fn applying(refused: &'static str) -> World {
+    let mut world = World { applies: Some(refused), ..good() };
+    for crd in ["applications", "workflows"] {
+        world.answers.insert(format!("{DEFINITIONS}/{crd}.argoproj.io"), json!({}));
+    }
+    world
+}
+
+#[test]
+fn a_bootstrap_that_is_refused_half_way_says_what_it_made_and_not_that_nothing_was_changed() {
+    let (port, server) = serve(applying("/rolebindings/"));
+    let folder = folder(port, EXISTING);
+    let output = forge(folder.path(), &["bootstrap"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && stderr.contains("rolebindings/forge-executor is forbidden"), "{stderr}");
+    assert!(stderr.contains("ok ServiceAccount forge-executor\n"), "{stderr}");
+    assert!(stderr.contains("ok Role forge-executor\n") && !stderr.contains("ok RoleBinding"), "{stderr}");
+    assert!(!stderr.contains("nothing was changed"), "{stderr}");
+    let made = "/apis/rbac.authorization.k8s.io/v1/namespaces/argo/roles/forge-executor";
+    assert!(server.lock().unwrap().world.objects.contains_key(made));
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub(super) async fn rooted(
             noted(cluster, places, stored.as_ref(), &ours).await?;
             let parts = parts(cluster, places).await?;
             let over = Over { cluster, places, own: placed, patience: rooting.patience };
-            let workloads = over.hand(live.as_ref(), &parts).await?;
+            let workloads = over.hand(live.as_ref(), &parts, done).await?;
             done(&format!("{}: Argo CD manages itself; {workloads} workloads are what they were", identity(&placed.object)));
             ours.insert(identity(&placed.object));
         }
@@ -222,7 +222,8 @@ struct Over<'o> {
 
 impl Over<'_> {
     /// Hands it over: Argo CD compares first, and takes over only where no pod changes. Gives how many workloads there are.
-    async fn hand(&self, live: Option<&Value>, parts: &[Part]) -> Result<usize, Failure> {
+    /// `say` hears what is waited for.
+    async fn hand(&self, live: Option<&Value>, parts: &[Part], say: &mut impl FnMut(&str)) -> Result<usize, Failure> {
         let place = at(self.own);
         let compared = inert(&self.own.object);
         if !live.is_some_and(|live| says(live, &compared)) {
@@ -232,7 +233,7 @@ impl Over<'_> {
         let argocd = ArgoCd::through(self.cluster, &self.places.workflows).await?;
         let id = format!("{}/{APPLICATION}", self.places.argocd).parse::<ApplicationId>();
         let id = id.map_err(|error| Failure::new(Code::BadArgument, error))?;
-        let workloads = match self.compared(&argocd, &id, parts).await {
+        let workloads = match self.compared(&argocd, &id, parts, say).await {
             Ok(workloads) => workloads,
             Err(failure) => {
                 self.take_back(&place).await?;
@@ -241,14 +242,20 @@ impl Over<'_> {
         };
         failpoint::write(&identity(&self.own.object));
         self.cluster.apply(&place, &self.own.object).await?;
-        self.settle(&argocd, &id).await?;
+        self.settle(&argocd, &id, say).await?;
         Ok(workloads)
     }
 
     /// Waits for Argo CD's comparison, and for what it says about pods.
-    async fn compared(&self, argocd: &ArgoCd, id: &ApplicationId, parts: &[Part]) -> Result<usize, Failure> {
+    async fn compared(
+        &self,
+        argocd: &ArgoCd,
+        id: &ApplicationId,
+        parts: &[Part],
+        say: &mut impl FnMut(&str),
+    ) -> Result<usize, Failure> {
         let deadline = Instant::now() + self.patience;
-        let mut refusals = 0;
+        let (mut refusals, mut said) = (0, String::new());
         loop {
             let why = match comparison(argocd, id).await {
                 Ok(items) => match adoption(&items, parts) {
@@ -269,6 +276,7 @@ impl Over<'_> {
                 return Err(Failure::new(Code::AdoptionUnfinished, message)
                     .hint("put right what it names, then run this again; Argo CD is as Helm installed it"));
             }
+            say_anew(&mut said, &format!("{} is compared: {why}", identity(&self.own.object)), say);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -289,8 +297,9 @@ impl Over<'_> {
     }
 
     /// Waits until Argo CD has taken over.
-    async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId) -> Result<(), Failure> {
+    async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId, say: &mut impl FnMut(&str)) -> Result<(), Failure> {
         let deadline = Instant::now() + self.patience;
+        let mut said = String::new();
         loop {
             let why = match argocd.get(id).await {
                 Ok(Some(now)) if now.sync == SyncState::Synced && now.health == Health::Healthy && !now.in_flight => {
@@ -312,8 +321,17 @@ impl Over<'_> {
                     "`kubectl -n {namespace} describe application {APPLICATION}` says why; then run this again"
                 )));
             }
+            say_anew(&mut said, &format!("{} takes over: {why}", identity(&self.own.object)), say);
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+/// Says what is waited for, where that is something else than what was said last.
+fn say_anew(said: &mut String, line: &str, say: &mut impl FnMut(&str)) {
+    if said.as_str() != line {
+        say(line);
+        line.clone_into(said);
     }
 }
 
@@ -392,6 +410,15 @@ mod tests {
             let found = Found { objects: vec![(&set, step)], own: Some((&own, what, None)) };
             assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");
         }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_once_until_it_is_something_else() {
+        let (mut said, mut lines) = (String::new(), Vec::new());
+        for line in ["a", "a", "b", "b", "a"] {
+            say_anew(&mut said, line, &mut |line: &str| lines.push(line.to_owned()));
+        }
+        assert_eq!(lines, ["a", "b", "a"]);
     }
 
     #[test]

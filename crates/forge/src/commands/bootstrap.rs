@@ -220,7 +220,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             "{ROOT_APP_FILE} is applied by whoever owns Argo CD, now that AppProjects are there: kubectl apply -f {ROOT_APP_FILE}"
         ));
     }
-    let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
         let workflows = places.workflows.clone();
@@ -245,14 +244,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let root = root.map(|root| Rooting { root, asked, patience });
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
-            done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
+            // Said as it happens: whoever fails half way has made something all the same.
+            done = bootstrap(&wanted, &mut say) => Some(done?),
             () = interrupts.heard() => None,
         };
         Ok::<_, Failure>(done.map(|notes| (cluster.context.clone(), notes)))
     })??;
-    for line in lines {
-        output.say(&format!("{} {line}", output.paint(Paint::Good, "ok")));
-    }
     let Some((context, notes)) = context else {
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
