@@ -9,6 +9,7 @@ mod installer;
 mod junit;
 mod markup;
 mod mermaid;
+mod policy;
 mod svg;
 mod workflow;
 

@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::bootstrap::{Placed, metadata, placed};
+use super::policy::Policy;
 use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, Places};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::format::{Environment, Repository, Schedule, Sync};
@@ -352,36 +353,15 @@ fn arguments(places: &Places) -> [&str; 8] {
 /// What the account of Sensors may make: the Job above, of any environment, and nothing that only looks like it. The
 /// account of the executor goes with such a Job, so a field that is not known here is refused.
 fn policy(places: &Places) -> Vec<Placed> {
-    const NAME: &str = "forge-event-jobs";
-    let group = "/apis/admissionregistration.k8s.io/v1";
-    let rules = rules(places).into_iter();
-    let validations = rules.map(|(expression, message)| json!({"expression": expression, "message": message}));
-    let validations: Vec<Value> = validations.collect();
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata(NAME, None),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["batch"], "apiVersions": ["*"], "resources": ["jobs"],
-                "operations": ["CREATE", "UPDATE"],
-            }]},
-            "matchConditions": [{
-                "name": "a-sensor",
-                "expression": format!("request.userInfo.username == 'system:serviceaccount:{}:{EVENTS_ACCOUNT}'", places.workflows),
-            }],
-            "validations": validations,
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata(NAME, None),
-        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
-    });
-    vec![
-        placed(format!("{group}/validatingadmissionpolicies"), policy),
-        placed(format!("{group}/validatingadmissionpolicybindings"), binding),
-    ]
+    Policy {
+        name: "forge-event-jobs",
+        who: "a-sensor",
+        accounts: &[EVENTS_ACCOUNT],
+        kind: ("batch", "jobs"),
+        operations: &["CREATE", "UPDATE"],
+        rules: rules(places),
+    }
+    .objects(places)
 }
 
 /// Texts as a list of CEL.
