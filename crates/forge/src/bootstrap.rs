@@ -12,12 +12,12 @@ use forge_core::code::Code;
 use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
-use forge_core::format::{Environment, Repository};
+use forge_core::format::{ArgoEvents, Environment, Installation, Repository};
 use forge_core::install::{PlannedObjects, PlannedWay, says};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
-    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
+    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::root::{Root, identity, receipt};
 use forge_core::token;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::account::{self, Content, Minter, Stored};
 use crate::argocd::{self, ACCOUNT, ArgoCd};
-use crate::cluster::{Cluster, path, secret_text};
+use crate::cluster::{Cluster, ClusterError, path, secret_text};
 use crate::failpoint;
 use root::Rooting;
 
@@ -62,6 +62,10 @@ pub(crate) struct Events<'w> {
     pub(crate) repository: &'w Repository,
     /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
     pub(crate) environments: Vec<Selected<'w>>,
+    /// All environments of forge.yaml: what is there of others of this repository is removed too.
+    pub(crate) known: Vec<&'w EnvironmentName>,
+    /// Whether anything may start runs by itself: not with `argo: {events: none}`.
+    pub(crate) listens: bool,
 }
 
 /// An environment that is prepared.
@@ -71,15 +75,23 @@ pub(crate) struct Selected<'w> {
     pub(crate) domain: Option<String>,
 }
 
-impl Selected<'_> {
-    fn trigger(&self) -> Option<Trigger<'_>> {
-        Trigger::of(self.environment, self.domain.as_deref())
+impl<'w> Events<'w> {
+    /// With what forge.yaml says.
+    pub(crate) fn new(installation: &'w Installation, environments: Vec<Selected<'w>>) -> Self {
+        Self {
+            repository: &installation.repository,
+            environments,
+            known: installation.environments.iter().map(|environment| &environment.name.value).collect(),
+            listens: installation.argo.events != ArgoEvents::None,
+        }
     }
-}
 
-impl Events<'_> {
+    fn trigger<'t>(&self, selected: &'t Selected<'_>) -> Option<Trigger<'t>> {
+        if self.listens { Trigger::of(selected.environment, selected.domain.as_deref()) } else { None }
+    }
+
     fn triggers(&self) -> Vec<Trigger<'_>> {
-        self.environments.iter().filter_map(Selected::trigger).collect()
+        self.environments.iter().filter_map(|selected| self.trigger(selected)).collect()
     }
 
     /// Whether a Git host tells of pushes.
@@ -92,26 +104,73 @@ impl Events<'_> {
         render::events(places, self.repository, &self.triggers())
     }
 
-    /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
+    /// What an earlier forge.yaml may have asked for of these environments, and this one does not: names alone.
     fn withdrawn(&self, places: &Places) -> Vec<Placed> {
-        let of = |plural: &str, kind: &str, name: String| Placed {
-            collection: path::argo(&places.workflows, plural),
-            object: json!({
-                "apiVersion": "argoproj.io/v1alpha1", "kind": kind,
-                "metadata": {"name": name, "namespace": places.workflows},
-            }),
-        };
         let mut objects = Vec::new();
         for selected in &self.environments {
-            let (trigger, name) = (selected.trigger(), &selected.environment.name.value);
-            if trigger.is_none() {
-                objects.push(of("sensors", "Sensor", render::sensor_name(name)));
-            }
-            if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
-                objects.push(of("eventsources", "EventSource", render::clock_name(name)));
+            let name = &selected.environment.name.value;
+            match self.trigger(selected) {
+                None => objects.extend(starting(places, name)),
+                Some(trigger) if trigger.schedule.is_none() => objects.push(clock(places, name)),
+                Some(_) => {}
             }
         }
         objects
+    }
+}
+
+fn named(collection: String, version: &str, kind: &str, name: &str, namespace: &str) -> Placed {
+    let metadata = json!({"name": name, "namespace": namespace});
+    Placed { collection, object: json!({"apiVersion": version, "kind": kind, "metadata": metadata}) }
+}
+
+fn clock(places: &Places, environment: &EnvironmentName) -> Placed {
+    let (collection, name) = (path::argo(&places.workflows, "eventsources"), render::clock_name(environment));
+    named(collection, "argoproj.io/v1alpha1", "EventSource", &name, &places.workflows)
+}
+
+/// What starts runs of an environment: names alone. By the last one it is known that the others may be there, so it goes last.
+fn starting(places: &Places, environment: &EnvironmentName) -> [Placed; 3] {
+    let (workflows, sensor) = (&places.workflows, render::sensor_name(environment));
+    let sensor = named(path::argo(workflows, "sensors"), "argoproj.io/v1alpha1", "Sensor", &sensor, workflows);
+    let told = render::configuration_name(environment);
+    let told = named(path::config_maps(workflows), "v1", "ConfigMap", &told, workflows);
+    [sensor, clock(places, environment), told]
+}
+
+/// What is there of ours that started runs once and that forge.yaml no longer asks for: of the environments that are prepared, and
+/// of those that are gone from it. Who may not look has nothing to remove.
+///
+/// # Errors
+/// When the cluster does not answer: what was listed in part is not known (INV-10).
+pub(crate) async fn unwanted(
+    cluster: &Cluster,
+    places: &Places,
+    events: &Events<'_>,
+) -> Result<Vec<Placed>, ClusterError> {
+    let mut names = events.withdrawn(places);
+    // Plans and records of runs are large, and named after an environment too.
+    let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL},!{RUN_LABEL}");
+    let told = permitted(cluster.list(&path::config_maps(&places.workflows), &selector).await)?;
+    let of = |told: &Value| render::configured(told, events.repository);
+    let gone = told.iter().flatten().filter_map(of).filter(|name| !events.known.contains(&name));
+    names.extend(gone.flat_map(|name| starting(places, &name)));
+    let mut found = Vec::new();
+    for placed in names {
+        let (_, name) = title(&placed);
+        let live = permitted(cluster.get(&path::object(&placed.collection, name)).await)?.flatten();
+        if live.is_some_and(|live| render::is_ours(&live)) {
+            found.push(placed);
+        }
+    }
+    Ok(found)
+}
+
+/// An answer; nothing where the account may not ask.
+fn permitted<T>(answer: Result<T, ClusterError>) -> Result<Option<T>, ClusterError> {
+    match answer {
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -261,7 +320,7 @@ async fn triggers(
         );
         return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
     }
-    for placed in events.withdrawn(places) {
+    for placed in unwanted(cluster, places, events).await? {
         withdraw(cluster, &placed, done).await?;
     }
     if events.pushes() {
@@ -291,13 +350,9 @@ async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
 async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let (title, name) = title(placed);
-    let path = path::object(&placed.collection, name);
-    let Some(found) = cluster.get(&path).await? else { return Ok(()) };
-    if render::is_ours(&found) {
-        failpoint::write(&format!("{title} goes"));
-        cluster.delete(&path).await?;
-        done(&format!("removed {title}: forge.yaml no longer asks for it"));
-    }
+    failpoint::write(&format!("{title} goes"));
+    cluster.delete(&path::object(&placed.collection, name)).await?;
+    done(&format!("removed {title}: forge.yaml no longer asks for it"));
     Ok(())
 }
 
@@ -499,10 +554,50 @@ async fn server(cluster: &Cluster, argocd: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use base64::Engine as _;
+    use forge_core::validate::{Content as Text, tree};
     use serde_json::json;
 
     use super::*;
+
+    /// What forge.yaml says with this in it.
+    fn installation(events: &str, environment: &str) -> Installation {
+        let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+        let forge = format!(
+            "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: existing, workflows: existing, events: {events}}}\n  environments: [{{name: dev, cluster: dev, {environment}}}]\n"
+        );
+        let graph = format!("{header}kind: DependencyGraph\nspec:\n  stacks: []\n");
+        let files = [("forge.yaml", forge), ("graph.yaml", graph)];
+        let files: BTreeMap<String, Text> =
+            files.into_iter().map(|(path, text)| (path.to_owned(), Text::Bytes(text.into_bytes()))).collect();
+        tree(&files).repository.unwrap().installation
+    }
+
+    #[test]
+    fn what_no_longer_starts_runs_is_withdrawn_also_where_nothing_may_start_any() {
+        let withdrawn = |events: &str, environment: &str| -> Vec<String> {
+            let installation = installation(events, environment);
+            let selected = Selected { environment: &installation.environments[0], domain: None };
+            let events = Events::new(&installation, vec![selected]);
+            assert!(events.pushes() == environment.contains("ordered"), "{environment}");
+            events.withdrawn(&Places::default()).iter().map(|placed| title(placed).0).collect()
+        };
+        let all = ["Sensor forge-dev", "EventSource forge-at-dev", "ConfigMap forge-event-dev"];
+        assert_eq!(withdrawn("existing", "sync: manual"), all);
+        assert_eq!(withdrawn("none", "sync: manual"), all);
+        assert_eq!(withdrawn("existing", "sync: ordered"), ["EventSource forge-at-dev"]);
+        assert_eq!(withdrawn("existing", "sync: ordered, schedule: \"0 3 * * *\""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_may_not_be_asked_is_not_there_and_what_is_not_answered_is_not_known() {
+        let refused = |code: u16| Err::<u8, _>(ClusterError::Refused { code, message: String::new() });
+        assert!(matches!((permitted(refused(403)), permitted(refused(401))), (Ok(None), Ok(None))));
+        assert!(permitted(refused(500)).is_err() && permitted(refused(404)).is_err());
+        assert!(matches!(permitted(Ok(1)), Ok(Some(1))));
+    }
 
     fn certificate(name: &str) -> String {
         rcgen::generate_simple_self_signed([name.to_owned()]).unwrap().cert.pem()

@@ -8,7 +8,6 @@ use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
 use forge_core::install::{BootstrapPlan, CHARTS_FOLDER, HISTORY, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
@@ -151,8 +150,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         image: arguments.image.clone().unwrap_or_default(),
         agent_tick: arguments.agent_tick,
     };
-    let events = Events { repository: &repository.installation.repository, environments: selected };
-    let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
+    let events = Some(Events::new(&repository.installation, selected));
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     let purpose = Purpose { root: rooted, ..purpose };

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
-use forge_core::format::ArgoEvents;
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
@@ -213,8 +212,7 @@ pub(super) async fn prepared(
     let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
     let domain = Some(inputs.domain.value.to_string());
     let selected = files.map(|files| Selected { environment: &files.environment, domain }).into_iter().collect();
-    let events = Events { repository: &installation.repository, environments: selected };
-    let events = (installation.argo.events != ArgoEvents::None).then_some(events);
+    let events = Some(Events::new(installation, selected));
     let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
