@@ -40,6 +40,17 @@ pub fn is_ours(object: &serde_json::Value) -> bool {
     labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(serde_json::Value::as_str) == Some("forge")
 }
 
+/// How somebody hands an object over.
+pub fn handing(object: &serde_json::Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let (name, kind) = (crate::name::clip(text("/metadata/name")), text("/kind").to_ascii_lowercase());
+    let place = match text("/metadata/namespace") {
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
+    format!("kubectl{place} label {kind} {name} {MANAGED_BY}=forge --overwrite")
+}
+
 /// The label that names the environment.
 pub const ENVIRONMENT_LABEL: &str = "forge.projectcatalyst.io/environment";
 /// The label that names the run.

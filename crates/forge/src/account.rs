@@ -13,7 +13,7 @@ use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::duration;
 use forge_core::failure::Failure;
-use forge_core::render::{ARGOCD_SECRET, MANAGED_BY};
+use forge_core::render::{ARGOCD_SECRET, MANAGED_BY, handing, is_ours};
 use forge_core::token::{self, Token};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -123,7 +123,7 @@ impl Content<'_> {
 /// Stores it, where it is not stored yet. True if something was written.
 ///
 /// # Errors
-/// When somebody else changed the Secret since it was read, or it may not be written.
+/// When it is somebody else's, somebody else changed it since it was read, or it may not be written.
 pub(crate) async fn store(
     cluster: &Cluster,
     workflows: &str,
@@ -133,6 +133,9 @@ pub(crate) async fn store(
     let labels = json!({MANAGED_BY: "forge"});
     let written = match stored {
         Some(stored) if content.is_held(stored) => return Ok(false),
+        Some(stored) if !is_ours(stored) => {
+            return Err(foreign_object(&format!("Secret {ARGOCD_SECRET}"), stored));
+        }
         Some(stored) => {
             let version = stored.pointer("/metadata/resourceVersion");
             let patch = json!({"metadata": {"resourceVersion": version, "labels": labels}, "data": content.data()});
@@ -155,6 +158,12 @@ pub(crate) async fn store(
         Err(error) if error.is_conflict() => Err(contested("it was changed after it was read")),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What has the name of one of ours and is somebody else's stays as it is (INV-11).
+pub(crate) fn foreign_object(title: &str, object: &Value) -> Failure {
+    Failure::new(Code::ForeignObject, format!("{title} is somebody else's, and was left as it is"))
+        .hint(format!("rename or remove it; if it may be changed, hand it over: {}", handing(object)))
 }
 
 /// Somebody else is at it.

@@ -296,7 +296,10 @@ async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
     let (title, name) = title(placed);
     let path = path::object(&placed.collection, name);
     // Who may not look may still be allowed to write.
-    let live = cluster.get(&path).await.ok().flatten();
+    let live = permitted(cluster.get(&path).await)?.flatten();
+    if live.as_ref().is_some_and(|live| !render::is_ours(live)) {
+        return Err(account::foreign_object(&title, &placed.object));
+    }
     if !live.is_some_and(|live| says(&live, &placed.object)) {
         point(&title, placed);
         cluster.apply(&path, &placed.object).await?;

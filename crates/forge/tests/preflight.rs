@@ -506,6 +506,17 @@ fn ways() -> Vec<Way> {
             ..USUAL
         },
         Way {
+            name: "a name of Forge's own that is taken",
+            plant: |w| {
+                let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/argo/roles/forge-executor";
+                let metadata = json!({"name": "forge-executor", "namespace": "argo"});
+                w.answers.insert(role.to_owned(), json!({"kind": "Role", "metadata": metadata}));
+            },
+            check: "own",
+            fix: "kubectl -n argo label role forge-executor",
+            ..USUAL
+        },
+        Way {
             name: "an API server that is half away",
             plant: |w| drop(w.answers.insert("/api/v1/nodes".to_owned(), json!({"kind": "NodeList"}))),
             code: 1,
@@ -698,7 +709,9 @@ fn a_bootstrap_that_is_refused_half_way_says_what_it_made_and_not_that_nothing_w
 #[test]
 fn a_cluster_that_is_prepared_with_this_image_is_looked_at_without_a_pod() {
     let mut world = good();
-    let plugin = json!({"metadata": {"annotations": {"forge.projectcatalyst.io/image": IMAGE}}});
+    let plugin = json!({"metadata": {
+        "labels": {"app.kubernetes.io/managed-by": "forge"}, "annotations": {"forge.projectcatalyst.io/image": IMAGE},
+    }});
     world.answers.insert("/api/v1/namespaces/argo/configmaps/forge-executor-plugin".to_owned(), plugin);
     let (port, server) = serve(world);
     let folder = folder(port, EXISTING);

@@ -27,6 +27,8 @@ struct Fake {
     password: bool,
     /// Somebody else writes the Secret as soon as a token is made.
     busy: bool,
+    /// The Secret is somebody else's.
+    foreign: bool,
     /// What was changed, in order.
     log: Vec<String>,
 }
@@ -68,7 +70,10 @@ impl Fake {
     }
 
     fn object(&self) -> Value {
-        let metadata = json!({"name": "forge-argocd", "resourceVersion": self.version.to_string()});
+        let labels = json!({"app.kubernetes.io/managed-by": if self.foreign { "somebody" } else { "forge" }});
+        let version = self.version.to_string();
+        let metadata =
+            json!({"name": "forge-argocd", "namespace": "argo", "resourceVersion": version, "labels": labels});
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": self.secret})
     }
 
@@ -280,6 +285,16 @@ fn a_token_that_somebody_names_takes_the_place_of_one_that_works_only_where_it_w
     let (code, _, err, fake) = named(Fake::new(&["stray", "old"]), "stray");
     assert_eq!(code, 0, "{err}");
     assert_eq!(fake.lock().unwrap().log, ["store stray"]);
+}
+
+#[test]
+fn a_secret_of_somebody_else_is_left_as_it_is() {
+    let foreign = Fake { foreign: true, ..Fake::new(&["stray", "old"]) };
+    let (code, _, err, fake) = forge(foreign, &["bootstrap", "--credentials", "--argocd-token-file", "stray"]);
+    assert_eq!(code, 3, "{err}");
+    let hint = "kubectl -n argo label secret forge-argocd app.kubernetes.io/managed-by=forge --overwrite";
+    assert!(err.starts_with("error[FORGE-B024]") && err.contains(hint), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
 }
 
 #[test]

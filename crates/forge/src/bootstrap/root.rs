@@ -13,7 +13,7 @@ use forge_core::gate::{Health, SyncState};
 use forge_core::install::{self, APPLICATION, Part, Receipt, WORKLOADS, adoption, inert, is_pending, says};
 use forge_core::name::ApplicationId;
 use forge_core::preflight::Component;
-use forge_core::render::{MANAGED_BY, Placed, Places, is_ours};
+use forge_core::render::{Placed, Places, handing, is_ours};
 use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed, receipt, step};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -92,13 +92,6 @@ pub(crate) async fn settled(cluster: &Cluster, rooting: &Rooting) -> Result<bool
         Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(true),
         Err(error) => Err(error.into()),
     }
-}
-
-/// How somebody hands an object over.
-pub(crate) fn handing(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, kind) = (text("/metadata/namespace"), text("/kind").to_ascii_lowercase());
-    format!("kubectl -n {namespace} label {kind} {} {MANAGED_BY}=forge --overwrite", text("/metadata/name"))
 }
 
 /// What is somebody else's, and says something else.
@@ -367,6 +360,7 @@ async fn comparison(argocd: &ArgoCd, id: &ApplicationId) -> Result<Vec<Value>, S
 
 #[cfg(test)]
 mod tests {
+    use forge_core::render::MANAGED_BY;
     use serde_json::json;
 
     use super::*;

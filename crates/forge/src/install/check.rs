@@ -9,13 +9,13 @@ use forge_core::install::{
 };
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{ARGOCD_SECRET, Placed};
+use forge_core::render::{ARGOCD_SECRET, Placed, handing};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
 use serde_json::Value;
 
 use super::{Found, Installing, found, lock};
-use crate::bootstrap::root::{Found as Rooted, handing, look};
+use crate::bootstrap::root::{Found as Rooted, look};
 use crate::cluster::{Cluster, ClusterError, path, secret_text};
 
 /// What is Forge's own.
