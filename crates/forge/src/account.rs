@@ -74,6 +74,18 @@ impl Stored {
         })
     }
 
+    /// Why the next bootstrap replaces the token, as far as it says itself. One of another account is kept until it has ended: it
+    /// is whoever's gave it to renew.
+    pub(crate) fn stale(&self, now: Timestamp) -> Option<String> {
+        let claims = argocd::claims(&self.token);
+        let expires = claims.as_ref().and_then(|claims| claims.token.expires).or(self.expires);
+        if let Some(expires) = expires.filter(|expires| *expires <= now) {
+            return Some(format!("ended at {expires}"));
+        }
+        let own = claims.is_none_or(|claims| claims.account == ACCOUNT);
+        (own && self.is_due(now)).then(|| "is due to be replaced".to_owned())
+    }
+
     /// The token is one that this version did not store, or its end is near.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.id.is_none() || argocd::claims(&self.token).is_some_and(|claims| claims.token.is_due(now))
@@ -473,6 +485,9 @@ mod tests {
         assert_eq!((stored.retire_after, stored.version.as_str()), (Some(Timestamp::UNIX_EPOCH), "7"));
         let (early, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(800).unwrap());
         assert!(!stored.is_due(early) && stored.is_due(late));
+        let after = Timestamp::from_second(1_000).unwrap();
+        assert_eq!((stored.stale(early), stored.stale(late)), (None, Some("is due to be replaced".to_owned())));
+        assert_eq!(stored.stale(after), Some("ended at 1970-01-01T00:16:40Z".to_owned()));
         // A token that says nothing is somebody's own: it is kept as it is.
         let opaque = secret("opaque");
         let stored = Stored::read(&as_secret(&content("http://a.b.svc", &opaque, None))).unwrap();

@@ -32,7 +32,7 @@ use crate::failpoint;
 use root::Rooting;
 
 /// The shortest key that deliveries may be signed with.
-const SHORTEST_SECRET: usize = 16;
+pub(crate) const SHORTEST_SECRET: usize = 16;
 
 /// Without these nothing starts runs by itself.
 const DEFINITIONS: [&str; 3] = ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"];
@@ -340,7 +340,7 @@ async fn triggers(
 }
 
 /// The first of Argo Events' definitions that is not there.
-async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
+pub(crate) async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
     let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     for crd in DEFINITIONS {
         if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
@@ -363,7 +363,7 @@ async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str
 async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let collection = path::core(&places.workflows, "secrets");
     if let Some(stored) = cluster.get(&path::object(&collection, WEBHOOK_SECRET)).await? {
-        let length = secret_text(&stored, WEBHOOK_SECRET_KEY).map_or(0, |text| text.trim().len());
+        let length = key_length(&stored);
         // Argo Events takes every delivery for good where the key is empty.
         return if length >= SHORTEST_SECRET { Ok(()) } else { Err(short_secret(length)) };
     }
@@ -381,6 +381,11 @@ async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMu
     }
     done(&format!("Secret {WEBHOOK_SECRET}: what a Git host signs its deliveries with"));
     Ok(())
+}
+
+/// How long what deliveries are signed with is.
+pub(crate) fn key_length(secret: &Value) -> usize {
+    secret_text(secret, WEBHOOK_SECRET_KEY).map_or(0, |text| text.trim().len())
 }
 
 fn short_secret(length: usize) -> Failure {

@@ -203,7 +203,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let health = usable.health_checks()?;
         let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
         let root = root.as_ref().map(|root| (root, asked));
-        return block_on(checked(arguments, &purpose, places, &health, &installing, root, output))?;
+        let projects: Vec<EnvironmentName> = held.into_iter().map(|(environment, _)| environment).collect();
+        let (purpose, health, events) = (&purpose, &health, events.as_ref());
+        let checking = Checking { purpose, health, installing: &installing, projects: &projects, events, root };
+        return block_on(checked(arguments, &checking, places, output))?;
     }
     let mut further = Vec::new();
     let installing = if installs(&purpose) {
@@ -367,16 +370,25 @@ impl Printed<'_> {
     }
 }
 
+/// What a cluster is compared with.
+struct Checking<'c> {
+    purpose: &'c Purpose,
+    health: &'c HealthChecks,
+    installing: &'c [Installing],
+    /// Environments whose AppProjects must be there.
+    projects: &'c [EnvironmentName],
+    events: Option<&'c Events<'c>>,
+    root: Option<(&'c Root, bool)>,
+}
+
 /// Compares a cluster with what it should be.
 async fn checked(
     arguments: &Arguments,
-    purpose: &Purpose,
+    checking: &Checking<'_>,
     mut places: Places,
-    health: &HealthChecks,
-    installing: &[Installing],
-    root: Option<(&Root, bool)>,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
+    let Checking { purpose, health, installing, projects, events, root } = *checking;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     if arguments.image.is_none()
         && let Some(prepared) = prepare::prepared(&cluster, &places.workflows, &places.argocd).await?
@@ -385,8 +397,16 @@ async fn checked(
     }
     let mut objects = render::bootstrap(&places, &purpose.environments);
     objects.extend(render::receipts(&places, &purpose.environments));
-    let environments = &purpose.environments;
-    let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
+    let (mut signed, mut unwanted) = (false, Vec::new());
+    if let Some(events) = events
+        && own::undefined(&cluster).await?.is_none()
+    {
+        objects.extend(events.objects(&places));
+        signed = events.pushes();
+        unwanted = own::unwanted(&cluster, &places, events).await?;
+    }
+    let (objects, unwanted) = (&objects, &unwanted);
+    let compared = Compared { purpose, health, installing, objects, projects, signed, unwanted, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),
