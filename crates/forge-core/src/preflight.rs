@@ -13,6 +13,7 @@ mod limits;
 mod namespaces;
 mod nodes;
 mod objects;
+mod own;
 mod pod;
 mod quantity;
 mod report;
@@ -32,6 +33,7 @@ pub use objects::{
     EXPIRES_ANNOTATION, NAME_PREFIX, PREFLIGHT_LABEL, Probe, claim, has_pull_secrets, is_left, leftovers, namespace,
     pod, pod_security_labels,
 };
+pub use own::own;
 pub use pod::{Ended, Seen, Stage, Tried, stage, tried};
 pub use report::{Checked, Finding, Judged, Looked, PreflightReport, Severity};
 pub use storage::{ClassFacts, default_class, storage};

@@ -9,6 +9,7 @@ mod installer;
 mod junit;
 mod markup;
 mod mermaid;
+mod policy;
 mod svg;
 mod workflow;
 
@@ -17,7 +18,7 @@ pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, boot
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, events, sensor_name,
+    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, configuration_name, configured, events, sensor_name,
 };
 pub use html::{Page, html};
 pub use installer::installer;
@@ -37,6 +38,17 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub fn is_ours(object: &serde_json::Value) -> bool {
     let labels = object.pointer("/metadata/labels");
     labels.and_then(|labels| labels.get(MANAGED_BY)).and_then(serde_json::Value::as_str) == Some("forge")
+}
+
+/// How somebody hands an object over.
+pub fn handing(object: &serde_json::Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let (name, kind) = (crate::name::clip(text("/metadata/name")), text("/kind").to_ascii_lowercase());
+    let place = match text("/metadata/namespace") {
+        "" => String::new(),
+        namespace => format!(" -n {namespace}"),
+    };
+    format!("kubectl{place} label {kind} {name} {MANAGED_BY}=forge --overwrite")
 }
 
 /// The label that names the environment.

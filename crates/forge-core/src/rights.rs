@@ -167,13 +167,16 @@ static BOOTSTRAP: [Rule; 13] = [
 ];
 
 /// Whoever prepares a cluster where events start runs.
-static TRIGGERS: [Rule; 1] = [rule(
-    Scope::Workflows,
-    "argoproj.io",
-    &["eventbus", "eventsources", "sensors"],
-    &["get", "create", "patch", "delete"],
-    "what starts runs by event",
-)];
+static TRIGGERS: [Rule; 2] = [
+    rule(
+        Scope::Workflows,
+        "argoproj.io",
+        &["eventbus", "eventsources", "sensors"],
+        &["get", "create", "patch", "delete"],
+        "what starts runs by event",
+    ),
+    rule(Scope::Workflows, "", &["configmaps"], &["list", "delete"], "what no longer starts runs by event"),
+];
 
 /// Whoever installs Argo CD: once it manages itself, Helm is not run for it any more.
 static OWN: Rule = rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["get"], "whether Argo CD manages itself");

@@ -13,7 +13,7 @@ use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::duration;
 use forge_core::failure::Failure;
-use forge_core::render::{ARGOCD_SECRET, MANAGED_BY};
+use forge_core::render::{ARGOCD_SECRET, MANAGED_BY, handing, is_ours};
 use forge_core::token::{self, Token};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -36,6 +36,8 @@ const KEYS: [&str; 6] = [TOKEN, SERVER, argocd::CERTIFICATE, TOKEN_ID, EXPIRES, 
 const SETTLING: Duration = Duration::from_secs(15);
 /// How many tokens are made until one is accepted.
 const MINTS: u32 = 3;
+/// How often a token that somebody named is tried.
+const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 /// What tests call writes of this module.
 const SECRET_POINT: &str = "Secret forge-argocd";
@@ -70,6 +72,18 @@ impl Stored {
             retire_after: time(RETIRE_AFTER),
             version: secret.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
         })
+    }
+
+    /// Why the next bootstrap replaces the token, as far as it says itself. One of another account is kept until it has ended: it
+    /// is whoever's gave it to renew.
+    pub(crate) fn stale(&self, now: Timestamp) -> Option<String> {
+        let claims = argocd::claims(&self.token);
+        let expires = claims.as_ref().and_then(|claims| claims.token.expires).or(self.expires);
+        if let Some(expires) = expires.filter(|expires| *expires <= now) {
+            return Some(format!("ended at {expires}"));
+        }
+        let own = claims.is_none_or(|claims| claims.account == ACCOUNT);
+        (own && self.is_due(now)).then(|| "is due to be replaced".to_owned())
     }
 
     /// The token is one that this version did not store, or its end is near.
@@ -121,7 +135,7 @@ impl Content<'_> {
 /// Stores it, where it is not stored yet. True if something was written.
 ///
 /// # Errors
-/// When somebody else changed the Secret since it was read, or it may not be written.
+/// When it is somebody else's, somebody else changed it since it was read, or it may not be written.
 pub(crate) async fn store(
     cluster: &Cluster,
     workflows: &str,
@@ -131,6 +145,9 @@ pub(crate) async fn store(
     let labels = json!({MANAGED_BY: "forge"});
     let written = match stored {
         Some(stored) if content.is_held(stored) => return Ok(false),
+        Some(stored) if !is_ours(stored) => {
+            return Err(foreign_object(&format!("Secret {ARGOCD_SECRET}"), stored));
+        }
         Some(stored) => {
             let version = stored.pointer("/metadata/resourceVersion");
             let patch = json!({"metadata": {"resourceVersion": version, "labels": labels}, "data": content.data()});
@@ -155,6 +172,12 @@ pub(crate) async fn store(
     }
 }
 
+/// What has the name of one of ours and is somebody else's stays as it is (INV-11).
+pub(crate) fn foreign_object(title: &str, object: &Value) -> Failure {
+    Failure::new(Code::ForeignObject, format!("{title} is somebody else's, and was left as it is"))
+        .hint(format!("rename or remove it; if it may be changed, hand it over: {}", handing(object)))
+}
+
 /// Somebody else is at it.
 fn contested(why: &str) -> Failure {
     Failure::new(Code::TokenContested, format!("Secret `{ARGOCD_SECRET}`: {why}"))
@@ -170,6 +193,34 @@ pub(crate) async fn accepts(argocd: &ArgoCd) -> Result<bool, Failure> {
         Ok(Some(name)) if name == ACCOUNT => Ok(true),
         Ok(Some(name)) => Err(foreign(&name)),
         Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => Ok(false),
+        Err(error) => Err(argocd::failure(&error)),
+    }
+}
+
+/// Proves that a token that somebody named is accepted, whoever it belongs to. One that was made just now may take a moment.
+///
+/// # Errors
+/// When it is not, or Argo CD does not answer: then what is stored stays.
+pub(crate) async fn usable(argocd: &ArgoCd) -> Result<(), Failure> {
+    let mut last = who(argocd).await;
+    for _ in 1..TRIES {
+        if last.is_ok() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        last = who(argocd).await;
+    }
+    last
+}
+
+async fn who(argocd: &ArgoCd) -> Result<(), Failure> {
+    match argocd.who().await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => {
+            Err(Failure::new(Code::TokenUnusable, "Argo CD does not accept the token of --argocd-token-file").hint(
+                "what was stored before is stored still; `argocd account generate-token --account forge` makes one",
+            ))
+        }
         Err(error) => Err(argocd::failure(&error)),
     }
 }
@@ -361,11 +412,14 @@ pub(crate) fn unusable(server: &str) -> Failure {
 /// A token from a file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or nothing is in it.
 pub(crate) fn token_in(file: &Path) -> Result<SecretString, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display())))?;
-    Ok(SecretString::from(text.trim().to_owned()))
+    match text.trim() {
+        "" => Err(Failure::new(Code::BadArgument, format!("`{}` holds no token: it is empty", file.display()))),
+        token => Ok(SecretString::from(token.to_owned())),
+    }
 }
 
 /// A lifetime that a token can have.
@@ -431,6 +485,9 @@ mod tests {
         assert_eq!((stored.retire_after, stored.version.as_str()), (Some(Timestamp::UNIX_EPOCH), "7"));
         let (early, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(800).unwrap());
         assert!(!stored.is_due(early) && stored.is_due(late));
+        let after = Timestamp::from_second(1_000).unwrap();
+        assert_eq!((stored.stale(early), stored.stale(late)), (None, Some("is due to be replaced".to_owned())));
+        assert_eq!(stored.stale(after), Some("ended at 1970-01-01T00:16:40Z".to_owned()));
         // A token that says nothing is somebody's own: it is kept as it is.
         let opaque = secret("opaque");
         let stored = Stored::read(&as_secret(&content("http://a.b.svc", &opaque, None))).unwrap();
@@ -442,6 +499,18 @@ mod tests {
         old["data"].as_object_mut().unwrap().remove(TOKEN_ID);
         assert!(Stored::read(&old).unwrap().is_due(early));
         assert!(Stored::read(&json!({"data": {}})).is_none());
+    }
+
+    #[test]
+    fn an_empty_file_is_no_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        for nothing in ["", "\n", " \t\n"] {
+            std::fs::write(&file, nothing).unwrap();
+            assert_eq!(token_in(&file).unwrap_err().code, Code::BadArgument, "{nothing:?}");
+        }
+        std::fs::write(&file, " t\n").unwrap();
+        assert_eq!(token_in(&file).unwrap().expose_secret(), "t");
     }
 
     #[test]

@@ -12,12 +12,12 @@ use forge_core::code::Code;
 use forge_core::digest::hex;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
-use forge_core::format::{Environment, Repository};
+use forge_core::format::{ArgoEvents, Environment, Installation, Repository};
 use forge_core::install::{PlannedObjects, PlannedWay, says, stamped};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
-    self, ARGOCD_SECRET, MANAGED_BY, Placed, Places, Trigger, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
+    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::root::{Root, identity, receipt};
 use forge_core::token;
@@ -27,12 +27,12 @@ use serde_json::{Value, json};
 
 use crate::account::{self, Content, Minter, Stored};
 use crate::argocd::{self, ACCOUNT, ArgoCd};
-use crate::cluster::{Cluster, path, secret_text};
+use crate::cluster::{Cluster, ClusterError, path, secret_text};
 use crate::failpoint;
 use root::Rooting;
 
 /// The shortest key that deliveries may be signed with.
-const SHORTEST_SECRET: usize = 16;
+pub(crate) const SHORTEST_SECRET: usize = 16;
 
 /// Without these nothing starts runs by itself.
 const DEFINITIONS: [&str; 3] = ["eventbus.argoproj.io", "eventsources.argoproj.io", "sensors.argoproj.io"];
@@ -62,6 +62,10 @@ pub(crate) struct Events<'w> {
     pub(crate) repository: &'w Repository,
     /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
     pub(crate) environments: Vec<Selected<'w>>,
+    /// All environments of forge.yaml: what is there of others of this repository is removed too.
+    pub(crate) known: Vec<&'w EnvironmentName>,
+    /// Whether anything may start runs by itself: not with `argo: {events: none}`.
+    pub(crate) listens: bool,
 }
 
 /// An environment that is prepared.
@@ -71,15 +75,23 @@ pub(crate) struct Selected<'w> {
     pub(crate) domain: Option<String>,
 }
 
-impl Selected<'_> {
-    fn trigger(&self) -> Option<Trigger<'_>> {
-        Trigger::of(self.environment, self.domain.as_deref())
+impl<'w> Events<'w> {
+    /// With what forge.yaml says.
+    pub(crate) fn new(installation: &'w Installation, environments: Vec<Selected<'w>>) -> Self {
+        Self {
+            repository: &installation.repository,
+            environments,
+            known: installation.environments.iter().map(|environment| &environment.name.value).collect(),
+            listens: installation.argo.events != ArgoEvents::None,
+        }
     }
-}
 
-impl Events<'_> {
+    fn trigger<'t>(&self, selected: &'t Selected<'_>) -> Option<Trigger<'t>> {
+        if self.listens { Trigger::of(selected.environment, selected.domain.as_deref()) } else { None }
+    }
+
     fn triggers(&self) -> Vec<Trigger<'_>> {
-        self.environments.iter().filter_map(Selected::trigger).collect()
+        self.environments.iter().filter_map(|selected| self.trigger(selected)).collect()
     }
 
     /// Whether a Git host tells of pushes.
@@ -93,26 +105,73 @@ impl Events<'_> {
         objects.into_iter().map(|placed| Placed { object: stamped(placed.object), ..placed }).collect()
     }
 
-    /// What an earlier forge.yaml may have asked for, and this one does not: names alone.
+    /// What an earlier forge.yaml may have asked for of these environments, and this one does not: names alone.
     fn withdrawn(&self, places: &Places) -> Vec<Placed> {
-        let of = |plural: &str, kind: &str, name: String| Placed {
-            collection: path::argo(&places.workflows, plural),
-            object: json!({
-                "apiVersion": "argoproj.io/v1alpha1", "kind": kind,
-                "metadata": {"name": name, "namespace": places.workflows},
-            }),
-        };
         let mut objects = Vec::new();
         for selected in &self.environments {
-            let (trigger, name) = (selected.trigger(), &selected.environment.name.value);
-            if trigger.is_none() {
-                objects.push(of("sensors", "Sensor", render::sensor_name(name)));
-            }
-            if trigger.is_none_or(|trigger| trigger.schedule.is_none()) {
-                objects.push(of("eventsources", "EventSource", render::clock_name(name)));
+            let name = &selected.environment.name.value;
+            match self.trigger(selected) {
+                None => objects.extend(starting(places, name)),
+                Some(trigger) if trigger.schedule.is_none() => objects.push(clock(places, name)),
+                Some(_) => {}
             }
         }
         objects
+    }
+}
+
+fn named(collection: String, version: &str, kind: &str, name: &str, namespace: &str) -> Placed {
+    let metadata = json!({"name": name, "namespace": namespace});
+    Placed { collection, object: json!({"apiVersion": version, "kind": kind, "metadata": metadata}) }
+}
+
+fn clock(places: &Places, environment: &EnvironmentName) -> Placed {
+    let (collection, name) = (path::argo(&places.workflows, "eventsources"), render::clock_name(environment));
+    named(collection, "argoproj.io/v1alpha1", "EventSource", &name, &places.workflows)
+}
+
+/// What starts runs of an environment: names alone. By the last one it is known that the others may be there, so it goes last.
+fn starting(places: &Places, environment: &EnvironmentName) -> [Placed; 3] {
+    let (workflows, sensor) = (&places.workflows, render::sensor_name(environment));
+    let sensor = named(path::argo(workflows, "sensors"), "argoproj.io/v1alpha1", "Sensor", &sensor, workflows);
+    let told = render::configuration_name(environment);
+    let told = named(path::config_maps(workflows), "v1", "ConfigMap", &told, workflows);
+    [sensor, clock(places, environment), told]
+}
+
+/// What is there of ours that started runs once and that forge.yaml no longer asks for: of the environments that are prepared, and
+/// of those that are gone from it. Who may not look has nothing to remove.
+///
+/// # Errors
+/// When the cluster does not answer: what was listed in part is not known (INV-10).
+pub(crate) async fn unwanted(
+    cluster: &Cluster,
+    places: &Places,
+    events: &Events<'_>,
+) -> Result<Vec<Placed>, ClusterError> {
+    let mut names = events.withdrawn(places);
+    // Plans and records of runs are large, and named after an environment too.
+    let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL},!{RUN_LABEL}");
+    let told = permitted(cluster.list(&path::config_maps(&places.workflows), &selector).await)?;
+    let of = |told: &Value| render::configured(told, events.repository);
+    let gone = told.iter().flatten().filter_map(of).filter(|name| !events.known.contains(&name));
+    names.extend(gone.flat_map(|name| starting(places, &name)));
+    let mut found = Vec::new();
+    for placed in names {
+        let (_, name) = title(&placed);
+        let live = permitted(cluster.get(&path::object(&placed.collection, name)).await)?.flatten();
+        if live.is_some_and(|live| render::is_ours(&live)) {
+            found.push(placed);
+        }
+    }
+    Ok(found)
+}
+
+/// An answer; nothing where the account may not ask.
+fn permitted<T>(answer: Result<T, ClusterError>) -> Result<Option<T>, ClusterError> {
+    match answer {
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -182,7 +241,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     let receipts = render::receipts(places, &wanted.environments);
     let mut afresh = false;
     for receipt in &receipts {
-        afresh |= is_lacking(looked(cluster, receipt).await.as_ref(), &receipt.object, false);
+        afresh |= is_lacking(looked(cluster, receipt).await?.as_ref(), &receipt.object, false);
     }
     for placed in render::bootstrap(places, &wanted.environments) {
         apply(cluster, &placed, afresh, &mut done).await?;
@@ -247,8 +306,8 @@ fn at(placed: &Placed) -> String {
 }
 
 /// What is there of an object. Who may not look may still be allowed to write.
-async fn looked(cluster: &Cluster, placed: &Placed) -> Option<Value> {
-    cluster.get(&at(placed)).await.ok().flatten()
+async fn looked(cluster: &Cluster, placed: &Placed) -> Result<Option<Value>, Failure> {
+    Ok(permitted(cluster.get(&at(placed)).await)?.flatten())
 }
 
 /// Whether an object has to be applied. What is wanted no longer cannot be told from what the server added, so where something else
@@ -259,7 +318,11 @@ fn is_lacking(live: Option<&Value>, wanted: &Value, afresh: bool) -> bool {
 
 async fn apply(cluster: &Cluster, placed: &Placed, afresh: bool, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let (title, _) = title(placed);
-    if is_lacking(looked(cluster, placed).await.as_ref(), &placed.object, afresh) {
+    let live = looked(cluster, placed).await?;
+    if live.as_ref().is_some_and(|live| !render::is_ours(live)) {
+        return Err(account::foreign_object(&title, &placed.object));
+    }
+    if is_lacking(live.as_ref(), &placed.object, afresh) {
         point(&title, placed);
         cluster.apply(&at(placed), &placed.object).await?;
     }
@@ -282,7 +345,7 @@ async fn triggers(
         );
         return Ok(if names.is_empty() { Vec::new() } else { vec![note] });
     }
-    for placed in events.withdrawn(places) {
+    for placed in unwanted(cluster, places, events).await? {
         withdraw(cluster, &placed, done).await?;
     }
     if events.pushes() {
@@ -299,7 +362,7 @@ async fn triggers(
 }
 
 /// The first of Argo Events' definitions that is not there.
-async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
+pub(crate) async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
     let definitions = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     for crd in DEFINITIONS {
         if cluster.get(&path::object(&definitions, crd)).await?.is_none() {
@@ -312,13 +375,9 @@ async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>, Failure> {
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
 async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let (title, name) = title(placed);
-    let path = path::object(&placed.collection, name);
-    let Some(found) = cluster.get(&path).await? else { return Ok(()) };
-    if render::is_ours(&found) {
-        failpoint::write(&format!("{title} goes"));
-        cluster.delete(&path).await?;
-        done(&format!("removed {title}: forge.yaml no longer asks for it"));
-    }
+    failpoint::write(&format!("{title} goes"));
+    cluster.delete(&path::object(&placed.collection, name)).await?;
+    done(&format!("removed {title}: forge.yaml no longer asks for it"));
     Ok(())
 }
 
@@ -326,7 +385,7 @@ async fn withdraw(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str
 async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let collection = path::core(&places.workflows, "secrets");
     if let Some(stored) = cluster.get(&path::object(&collection, WEBHOOK_SECRET)).await? {
-        let length = secret_text(&stored, WEBHOOK_SECRET_KEY).map_or(0, |text| text.trim().len());
+        let length = key_length(&stored);
         // Argo Events takes every delivery for good where the key is empty.
         return if length >= SHORTEST_SECRET { Ok(()) } else { Err(short_secret(length)) };
     }
@@ -344,6 +403,11 @@ async fn webhook_secret(cluster: &Cluster, places: &Places, done: &mut impl FnMu
     }
     done(&format!("Secret {WEBHOOK_SECRET}: what a Git host signs its deliveries with"));
     Ok(())
+}
+
+/// How long what deliveries are signed with is.
+pub(crate) fn key_length(secret: &Value) -> usize {
+    secret_text(secret, WEBHOOK_SECRET_KEY).map_or(0, |text| text.trim().len())
 }
 
 fn short_secret(length: usize) -> Failure {
@@ -445,12 +509,14 @@ async fn taken(wanted: &Wanted<'_>, stored: Option<&Stored>) -> Result<Taken, Fa
         None => server(cluster, &places.argocd).await?,
     };
     if let Some(token) = &wanted.token {
-        // That it is one inside the cluster is found out now and not in the middle of a run.
-        ArgoCd::proxied(cluster, &server, token.clone()).ok_or_else(|| account::unusable(&server))?;
+        // That both are good is found out now and not in the middle of a run: they take the place of what works.
+        let (server, _) = asked(wanted, server, token).await?;
+        let argocd = ArgoCd::proxied(cluster, &server, token.clone()).ok_or_else(|| account::unusable(&server))?;
+        account::usable(&argocd).await?;
         return Ok(Taken { server, token: token.clone(), minted: None });
     }
     let (server, accepted) = match stored {
-        Some(stored) => asked(wanted, server, stored).await?,
+        Some(stored) => asked(wanted, server, &stored.token).await?,
         None => (server, None),
     };
     if let (Some(stored), Some(name)) = (stored, &accepted) {
@@ -466,10 +532,10 @@ async fn taken(wanted: &Wanted<'_>, stored: Option<&Stored>) -> Result<Taken, Fa
     Ok(Taken { server, token, minted: Some((minter, id)) })
 }
 
-/// Whose Argo CD says that the stored token is, at the stored address or, where that does not answer, at the one that is
-/// found now; nothing where it is not accepted.
-async fn asked(wanted: &Wanted<'_>, server: String, stored: &Stored) -> Result<(String, Option<String>), Failure> {
-    let who = async |server: &str| match ArgoCd::proxied(wanted.cluster, server, stored.token.clone()) {
+/// Whose Argo CD says that a token is, at the stored address or, where that does not answer, at the one that is found now;
+/// nothing where it is not accepted.
+async fn asked(wanted: &Wanted<'_>, server: String, token: &SecretString) -> Result<(String, Option<String>), Failure> {
+    let who = async |server: &str| match ArgoCd::proxied(wanted.cluster, server, token.clone()) {
         Some(argocd) => argocd.who().await.ok(),
         None => None,
     };
@@ -518,10 +584,50 @@ async fn server(cluster: &Cluster, argocd: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use base64::Engine as _;
+    use forge_core::validate::{Content as Text, tree};
     use serde_json::json;
 
     use super::*;
+
+    /// What forge.yaml says with this in it.
+    fn installation(events: &str, environment: &str) -> Installation {
+        let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+        let forge = format!(
+            "{header}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: existing, workflows: existing, events: {events}}}\n  environments: [{{name: dev, cluster: dev, {environment}}}]\n"
+        );
+        let graph = format!("{header}kind: DependencyGraph\nspec:\n  stacks: []\n");
+        let files = [("forge.yaml", forge), ("graph.yaml", graph)];
+        let files: BTreeMap<String, Text> =
+            files.into_iter().map(|(path, text)| (path.to_owned(), Text::Bytes(text.into_bytes()))).collect();
+        tree(&files).repository.unwrap().installation
+    }
+
+    #[test]
+    fn what_no_longer_starts_runs_is_withdrawn_also_where_nothing_may_start_any() {
+        let withdrawn = |events: &str, environment: &str| -> Vec<String> {
+            let installation = installation(events, environment);
+            let selected = Selected { environment: &installation.environments[0], domain: None };
+            let events = Events::new(&installation, vec![selected]);
+            assert!(events.pushes() == environment.contains("ordered"), "{environment}");
+            events.withdrawn(&Places::default()).iter().map(|placed| title(placed).0).collect()
+        };
+        let all = ["Sensor forge-dev", "EventSource forge-at-dev", "ConfigMap forge-event-dev"];
+        assert_eq!(withdrawn("existing", "sync: manual"), all);
+        assert_eq!(withdrawn("none", "sync: manual"), all);
+        assert_eq!(withdrawn("existing", "sync: ordered"), ["EventSource forge-at-dev"]);
+        assert_eq!(withdrawn("existing", "sync: ordered, schedule: \"0 3 * * *\""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_may_not_be_asked_is_not_there_and_what_is_not_answered_is_not_known() {
+        let refused = |code: u16| Err::<u8, _>(ClusterError::Refused { code, message: String::new() });
+        assert!(matches!((permitted(refused(403)), permitted(refused(401))), (Ok(None), Ok(None))));
+        assert!(permitted(refused(500)).is_err() && permitted(refused(404)).is_err());
+        assert!(matches!(permitted(Ok(1)), Ok(Some(1))));
+    }
 
     fn certificate(name: &str) -> String {
         rcgen::generate_simple_self_signed([name.to_owned()]).unwrap().cert.pem()

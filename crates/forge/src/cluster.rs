@@ -102,7 +102,7 @@ impl From<ClusterError> for Failure {
         let (message, transient) = (error.to_string(), error.is_transient());
         match error {
             ClusterError::Refused { code: 401 | 403, .. } => Self::new(Code::Forbidden, message)
-                .hint("nothing was changed; ask for the permission that the message names, or use another --context"),
+                .hint("ask for the permission that the message names, or use another --context"),
             ClusterError::Refused { code: 409, .. } => Self::new(Code::RunInProgress, message),
             ClusterError::Refused { code: 404, .. } => {
                 Self::new(Code::NotBootstrapped, message).hint("`forge bootstrap` prepares a cluster for runs")

@@ -48,6 +48,8 @@ struct World {
     stranger: bool,
     /// Whoever holds it keeps the server from saying its version.
     gate: Arc<Mutex<()>>,
+    /// Objects may be applied, but for those whose path has this in it.
+    applies: Option<&'static str>,
 }
 
 /// What a server remembers.
@@ -135,8 +137,16 @@ fn good() -> World {
         answers.insert(format!("/api/v1/namespaces/{empty}"), nothing.clone());
     }
     let ran = json!({"phase": "Succeeded", "containerStatuses": [{"imageID": IMAGE, "state": {"terminated": {"exitCode": 0}}}]});
-    let (objects, gate) = (BTreeMap::new(), Arc::default());
-    World { answers, denied: Vec::new(), ahead: 0, pod: Pod::Is(ran), objects, stranger: false, gate }
+    World {
+        answers,
+        denied: Vec::new(),
+        ahead: 0,
+        pod: Pod::Is(ran),
+        objects: BTreeMap::new(),
+        stranger: false,
+        gate: Arc::default(),
+        applies: None,
+    }
 }
 
 fn serve(world: World) -> (u16, Arc<Mutex<Server>>) {
@@ -231,7 +241,14 @@ impl Server {
             }
             _ => {
                 self.writes.push(format!("{method} {path}"));
-                status(405, "not in this test")
+                match self.world.applies {
+                    None => status(405, "not in this test"),
+                    Some(refused) if path.contains(refused) => status(403, &format!("{path} is forbidden")),
+                    Some(_) => {
+                        self.world.objects.insert(path.to_owned(), body.clone());
+                        (200, Some(body.clone()))
+                    }
+                }
             }
         }
     }
@@ -502,6 +519,17 @@ fn ways() -> Vec<Way> {
             ..USUAL
         },
         Way {
+            name: "a name of Forge's own that is taken",
+            plant: |w| {
+                let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/argo/roles/forge-executor";
+                let metadata = json!({"name": "forge-executor", "namespace": "argo"});
+                w.answers.insert(role.to_owned(), json!({"kind": "Role", "metadata": metadata}));
+            },
+            check: "own",
+            fix: "kubectl -n argo label role forge-executor",
+            ..USUAL
+        },
+        Way {
             name: "an API server that is half away",
             plant: |w| drop(w.answers.insert("/api/v1/nodes".to_owned(), json!({"kind": "NodeList"}))),
             code: 1,
@@ -743,10 +771,35 @@ fn bootstrap_writes_nothing_where_something_must_be_put_right_first() {
     assert!(server.world.objects.is_empty());
 }
 
+/// A cluster whose Argo is there, and where everything may be applied but what has this in its path.
+fn applying(refused: &'static str) -> World {
+    let mut world = World { applies: Some(refused), ..good() };
+    for crd in ["applications", "workflows"] {
+        world.answers.insert(format!("{DEFINITIONS}/{crd}.argoproj.io"), json!({}));
+    }
+    world
+}
+
+#[test]
+fn a_bootstrap_that_is_refused_half_way_says_what_it_made_and_not_that_nothing_was_changed() {
+    let (port, server) = serve(applying("/rolebindings/"));
+    let folder = folder(port, EXISTING);
+    let output = forge(folder.path(), &["bootstrap"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && stderr.contains("rolebindings/forge-executor is forbidden"), "{stderr}");
+    assert!(stderr.contains("ok ServiceAccount forge-executor\n"), "{stderr}");
+    assert!(stderr.contains("ok Role forge-executor\n") && !stderr.contains("ok RoleBinding"), "{stderr}");
+    assert!(!stderr.contains("nothing was changed"), "{stderr}");
+    let made = "/apis/rbac.authorization.k8s.io/v1/namespaces/argo/roles/forge-executor";
+    assert!(server.lock().unwrap().world.objects.contains_key(made));
+}
+
 #[test]
 fn a_cluster_that_is_prepared_with_this_image_is_looked_at_without_a_pod() {
     let mut world = good();
-    let plugin = json!({"metadata": {"annotations": {"forge.projectcatalyst.io/image": IMAGE}}});
+    let plugin = json!({"metadata": {
+        "labels": {"app.kubernetes.io/managed-by": "forge"}, "annotations": {"forge.projectcatalyst.io/image": IMAGE},
+    }});
     world.answers.insert("/api/v1/namespaces/argo/configmaps/forge-executor-plugin".to_owned(), plugin);
     let (port, server) = serve(world);
     let folder = folder(port, EXISTING);

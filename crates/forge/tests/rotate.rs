@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 const SECRET: &str = "/api/v1/namespaces/argo/secrets/forge-argocd";
 const ADMIN: &str = "/api/v1/namespaces/argocd/secrets/argocd-initial-admin-secret";
+const HEADER: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
 const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1";
 
 /// A cluster with one Secret, and the account of Argo CD.
@@ -26,6 +27,8 @@ struct Fake {
     password: bool,
     /// Somebody else writes the Secret as soon as a token is made.
     busy: bool,
+    /// The Secret is somebody else's.
+    foreign: bool,
     /// What was changed, in order.
     log: Vec<String>,
 }
@@ -67,7 +70,10 @@ impl Fake {
     }
 
     fn object(&self) -> Value {
-        let metadata = json!({"name": "forge-argocd", "resourceVersion": self.version.to_string()});
+        let labels = json!({"app.kubernetes.io/managed-by": if self.foreign { "somebody" } else { "forge" }});
+        let version = self.version.to_string();
+        let metadata =
+            json!({"name": "forge-argocd", "namespace": "argo", "resourceVersion": version, "labels": labels});
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": self.secret})
     }
 
@@ -164,8 +170,13 @@ fn handle(mut stream: &TcpStream, fake: &Mutex<Fake>) {
     );
 }
 
-/// Runs `forge rotate`; gives how it ended, what it wrote, and what is there afterwards.
+/// Runs `forge rotate`.
 fn rotate(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake>>) {
+    forge(fake, &[&["rotate"], arguments].concat())
+}
+
+/// Runs it; gives how it ended, what it wrote, and what is there afterwards.
+fn forge(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake>>) {
     let folder = tempfile::tempdir().unwrap();
     let fake = Arc::new(Mutex::new(fake));
     let port = serve(fake.clone());
@@ -176,10 +187,25 @@ fn rotate(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fak
         "users": [{"name": "u", "user": {}}],
     });
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-    std::fs::write(folder.path().join("admin"), "administrator\n").unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("admin", "administrator\n");
+    write("nothing", "\n");
+    write("stray", &token("stray", 1_700_000_000));
+    write(
+        "forge.yaml",
+        &format!(
+            "{HEADER}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: existing, workflows: existing, events: none}}\n  environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
+        ),
+    );
+    write(
+        "graph.yaml",
+        &format!(
+            "{HEADER}kind: DependencyGraph\nspec:\n  stacks: [{{name: base, apps: [{{application: argocd/network}}]}}]\n"
+        ),
+    );
     let output = Command::new(env!("CARGO_BIN_EXE_forge"))
-        .args(["rotate", "--kubeconfig", "kubeconfig"])
         .args(arguments)
+        .args(["--kubeconfig", "kubeconfig"])
         .current_dir(folder.path())
         .env_clear()
         .output()
@@ -242,6 +268,33 @@ fn once_the_token_has_ended_an_administrator_is_needed() {
     assert_eq!(code, 0, "{err}");
     assert!(out.starts_with("token forge-") && out.ends_with("; 0 others are deleted\n"), "{out}");
     assert!(fake.lock().unwrap().works() && !err.contains("administrator\n"), "{err}");
+}
+
+#[test]
+fn a_token_that_somebody_names_takes_the_place_of_one_that_works_only_where_it_works_itself() {
+    let named = |fake: Fake, file: &str| forge(fake, &["bootstrap", "--credentials", "--argocd-token-file", file]);
+    // `stray` is a token of nobody here.
+    let (code, _, err, fake) = named(Fake::new(&["old"]), "stray");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[FORGE-T002]"), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    let (code, _, err, fake) = named(Fake::new(&["old"]), "nothing");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("holds no token"), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    let (code, _, err, fake) = named(Fake::new(&["stray", "old"]), "stray");
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(fake.lock().unwrap().log, ["store stray"]);
+}
+
+#[test]
+fn a_secret_of_somebody_else_is_left_as_it_is() {
+    let foreign = Fake { foreign: true, ..Fake::new(&["stray", "old"]) };
+    let (code, _, err, fake) = forge(foreign, &["bootstrap", "--credentials", "--argocd-token-file", "stray"]);
+    assert_eq!(code, 3, "{err}");
+    let hint = "kubectl -n argo label secret forge-argocd app.kubernetes.io/managed-by=forge --overwrite";
+    assert!(err.starts_with("error[FORGE-B024]") && err.contains(hint), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
 }
 
 #[test]

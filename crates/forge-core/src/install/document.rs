@@ -140,6 +140,10 @@ pub struct BootstrapCheck {
     pub charts: Vec<CheckedChart>,
     /// What was found, in the order in which it was looked at.
     pub findings: Vec<CheckFinding>,
+    /// Forge's own objects that are not wanted any more, by name: to be removed where they carry our label.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub unwanted: Vec<Value>,
 }
 
 /// A part of Argo that Forge installs, as it was found.

@@ -50,6 +50,7 @@ checks! {
     ArgoWorkflows "argo-workflows" ArgoNotAsSaid       "Argo Workflows is as forge.yaml says";
     ArgoEvents    "argo-events"    ArgoNotAsSaid       "Argo Events is as forge.yaml says";
     Definitions   "definitions"    ForeignDefinitions  "the definitions of Argo can be used";
+    Own           "own"            ForeignObject       "what has a name of Forge's own is Forge's";
     Windows       "windows"        ForeignWindows      "no sync window stops a run";
     Pod           "pod"            PodNotStarted       "a pod of ours starts";
     Image         "image"          ImageNotPulled      "the image is pulled";

@@ -5,10 +5,11 @@
 
 use serde_json::{Value, json};
 
+use super::policy::policies;
 use super::workflow::{
     ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, templates,
 };
-use super::{ENVIRONMENT_LABEL, MANAGED_BY, WINDOW_PREFIX};
+use super::{ENVIRONMENT_LABEL, MANAGED_BY};
 use crate::digest::Digest;
 use crate::name::EnvironmentName;
 use crate::rights::{self, Scope};
@@ -59,7 +60,7 @@ pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Place
     let template = "/apis/argoproj.io/v1alpha1/clusterworkflowtemplates";
     objects.extend(templates().into_iter().map(|object| placed(template, object)));
     objects.push(placed(core("configmaps"), plugin(places)));
-    objects.extend(policy(places));
+    objects.extend(policies(places));
     objects
 }
 
@@ -162,75 +163,6 @@ fn plugin(places: &Places) -> Value {
     })
 }
 
-/// The Job is the only writer of windows, and windows are all that it writes: of an AppProject nothing but
-/// `spec.syncWindows` may change under its account, and of those only the one that is ours.
-fn policy(places: &Places) -> Vec<Placed> {
-    const NAME: &str = "forge-window-writer";
-    let group = "/apis/admissionregistration.k8s.io/v1";
-    let others = |object: &str| {
-        format!(
-            "(has({object}.spec.syncWindows) ? {object}.spec.syncWindows : []).filter(w, !(has(w.description) && w.description.startsWith('{WINDOW_PREFIX}')))"
-        )
-    };
-    // Absent is the same as empty: the API server leaves empty ones out.
-    let kept = |field: &str, empty: &str| {
-        format!(
-            "(has(object.{field}) ? object.{field} : {empty}) == (has(oldObject.{field}) ? oldObject.{field} : {empty})"
-        )
-    };
-    let marks = [kept("metadata.labels", "{}"), kept("metadata.annotations", "{}")].join(" && ");
-    let bonds = [kept("metadata.ownerReferences", "[]"), kept("metadata.finalizers", "[]")].join(" && ");
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata(NAME, None),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["argoproj.io"], "apiVersions": ["*"], "resources": ["appprojects"],
-                "operations": ["CREATE", "UPDATE", "DELETE"],
-            }]},
-            "matchConditions": [{
-                "name": "the-executor",
-                "expression": format!("request.userInfo.username == 'system:serviceaccount:{}:{EXECUTOR_ACCOUNT}'", places.workflows),
-            }],
-            "validations": [
-                {"expression": "request.operation == 'UPDATE'", "message": "the executor neither makes nor removes AppProjects"},
-                {
-                    "expression": "request.operation != 'UPDATE' || (object.spec.all(k, k == 'syncWindows' || (k in oldObject.spec && object.spec[k] == oldObject.spec[k])) && oldObject.spec.all(k, k == 'syncWindows' || k in object.spec))",
-                    "message": "the executor changes nothing of an AppProject but spec.syncWindows",
-                },
-                {
-                    "expression": format!("request.operation != 'UPDATE' || ({marks})"),
-                    "message": "the executor changes neither labels nor annotations of an AppProject",
-                },
-                {
-                    // Either would decide when it goes away, and what goes with it.
-                    "expression": format!("request.operation != 'UPDATE' || ({bonds})"),
-                    "message": "the executor changes neither owners nor finalizers of an AppProject",
-                },
-                {
-                    // It holds tokens of roles, and is no subresource: who may patch the object may patch it too.
-                    "expression": format!("request.operation != 'UPDATE' || ({})", kept("status", "{}")),
-                    "message": "the executor does not change the status of an AppProject",
-                },
-                {
-                    "expression": format!("request.operation != 'UPDATE' || {} == {}", others("object"), others("oldObject")),
-                    "message": "the executor changes no sync window but its own",
-                },
-            ],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata(NAME, None),
-        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
-    });
-    vec![
-        placed(format!("{group}/validatingadmissionpolicies"), policy),
-        placed(format!("{group}/validatingadmissionpolicybindings"), binding),
-    ]
-}
-
 /// The AppProject of an environment as it is made where there is none: with its window already holding everything, so
 /// that no Application syncs by itself before its turn.
 pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Value]) -> Value {
@@ -254,22 +186,6 @@ pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Val
 mod tests {
     use super::*;
 
-    fn expressions() -> Vec<String> {
-        let policy = policy(&Places::default()).into_iter().next().unwrap().object;
-        let validations = policy["spec"]["validations"].as_array().unwrap().clone();
-        validations.iter().map(|validation| validation["expression"].as_str().unwrap().to_owned()).collect()
-    }
-
-    #[test]
-    fn whatever_could_hand_an_app_project_to_somebody_else_is_compared_with_what_it_was() {
-        let all = expressions().join("\n");
-        for field in ["labels", "annotations", "ownerReferences", "finalizers"] {
-            let both = format!("(has(object.metadata.{field}) ? object.metadata.{field} : ");
-            assert!(all.contains(&both) && all.contains(&format!("has(oldObject.metadata.{field})")), "{field}");
-        }
-        assert!(all.contains("has(object.status) ? object.status : {}"));
-    }
-
     #[test]
     fn a_receipt_is_of_one_environment_and_of_everything_that_a_run_relies_on() {
         let environments: [EnvironmentName; 2] = ["dev".parse().unwrap(), "production".parse().unwrap()];
@@ -281,13 +197,5 @@ mod tests {
         assert_ne!(all[0].object["data"], all[1].object["data"]);
         let other = Places { image: "another".to_owned(), ..Places::default() };
         assert_ne!(receipts(&other, &environments)[0].object, all[0].object);
-    }
-
-    #[test]
-    fn every_expression_is_balanced() {
-        for expression in expressions() {
-            let count = |c: char| expression.chars().filter(|found| *found == c).count();
-            assert!(count('(') == count(')') && count('{') == count('}') && count('[') == count(']'), "{expression}");
-        }
     }
 }

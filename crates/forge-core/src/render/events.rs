@@ -7,12 +7,14 @@
 use serde_json::{Value, json};
 
 use super::bootstrap::{Placed, metadata, placed};
+use super::policy::Policy;
 use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places};
-use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
+use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL, is_ours};
 use crate::format::{Environment, Repository, Schedule, Sync};
 use crate::name::EnvironmentName;
 use crate::rights;
-use crate::yaml;
+use crate::url::same_repository;
+use crate::yaml::{self, Dialect, Limits};
 
 /// The account of Sensors: it makes the Jobs of events, and nothing else.
 pub const EVENTS_ACCOUNT: &str = "forge-events";
@@ -38,6 +40,8 @@ pub const COMMIT_ANNOTATION: &str = "forge.projectcatalyst.io/commit";
 const MOVE: &str = "{{ substr 0 12 .Input.body.after }}-{{ substr 0 6 .Input.body.before }}";
 /// How a clock does: by its minute.
 const MINUTE: &str = r#"{{ substr 0 16 .Input.time | replace "-" "" | replace ":" "" | lower }}"#;
+/// What the name of what the executor is told begins with.
+const CONFIGURATION: &str = "forge-event-";
 /// What both give, behind `forge-<environment>-`.
 const NAMES: &str = "([0-9a-f]{12}-[0-9a-f]{6}|at-[0-9]{8}t[0-9]{4})";
 
@@ -225,8 +229,22 @@ fn configuration(places: &Places, repository: &Repository, trigger: &Trigger<'_>
     })
 }
 
-fn configuration_name(environment: &EnvironmentName) -> String {
-    format!("forge-event-{environment}")
+/// The name of what the executor is told of an environment.
+pub fn configuration_name(environment: &EnvironmentName) -> String {
+    format!("{CONFIGURATION}{environment}")
+}
+
+/// Whose triggers a ConfigMap is of: the environment, where it is one of ours, for this repository and branch. Whoever shares
+/// the namespace has environments of his own.
+pub fn configured(object: &Value, repository: &Repository) -> Option<EnvironmentName> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str)?;
+    let environment: EnvironmentName = name.strip_prefix(CONFIGURATION)?.parse().ok()?;
+    let text = object.pointer("/data/environment.yaml").and_then(Value::as_str)?;
+    let told = yaml::read(text, Dialect::Kubernetes, Limits::FILE).documents.first()?.to_json();
+    let says = |field: &str| told.get(field).and_then(Value::as_str);
+    let same = same_repository(says("gitRepository")?, &repository.url.value)
+        && says("gitRevision")? == repository.branch.value.as_str();
+    (same && is_ours(object)).then_some(environment)
 }
 
 fn sensor(places: &Places, branch: &str, trigger: &Trigger<'_>) -> Value {
@@ -384,36 +402,15 @@ fn arguments(places: &Places) -> [&str; 8] {
 /// What the account of Sensors may make: the Job above, of any environment, and nothing that only looks like it. The
 /// account of the executor goes with such a Job, so a field that is not known here is refused.
 fn policy(places: &Places) -> Vec<Placed> {
-    const NAME: &str = "forge-event-jobs";
-    let group = "/apis/admissionregistration.k8s.io/v1";
-    let rules = rules(places).into_iter();
-    let validations = rules.map(|(expression, message)| json!({"expression": expression, "message": message}));
-    let validations: Vec<Value> = validations.collect();
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata(NAME, None),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["batch"], "apiVersions": ["*"], "resources": ["jobs"],
-                "operations": ["CREATE", "UPDATE"],
-            }]},
-            "matchConditions": [{
-                "name": "a-sensor",
-                "expression": format!("request.userInfo.username == 'system:serviceaccount:{}:{EVENTS_ACCOUNT}'", places.workflows),
-            }],
-            "validations": validations,
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata(NAME, None),
-        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
-    });
-    vec![
-        placed(format!("{group}/validatingadmissionpolicies"), policy),
-        placed(format!("{group}/validatingadmissionpolicybindings"), binding),
-    ]
+    Policy {
+        name: "forge-event-jobs",
+        who: "a-sensor",
+        accounts: &[EVENTS_ACCOUNT],
+        kind: ("batch", "jobs"),
+        operations: &["CREATE", "UPDATE"],
+        rules: rules(places),
+    }
+    .objects(places)
 }
 
 /// Texts as a list of CEL.
@@ -511,6 +508,23 @@ mod tests {
     fn of<'o>(objects: &'o [Value], kind: &str, name: &str) -> &'o Value {
         let found = objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
         found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    }
+
+    #[test]
+    fn whose_triggers_are_there_is_known_by_repository_and_branch() {
+        let objects = objects(true, None);
+        let own = of(&objects, "ConfigMap", "forge-event-dev");
+        assert_eq!(configured(own, &repository()), Some("dev".parse().unwrap()));
+        let at = |text: &str| At::new(text.to_owned(), Position::START);
+        let elsewhere = Repository { url: at("https://git.example.com/q.git"), ..repository() };
+        let another = Repository { branch: at("main"), ..repository() };
+        assert_eq!((configured(own, &elsewhere), configured(own, &another)), (None, None));
+        let mut foreign = own.clone();
+        foreign["metadata"]["labels"] = json!({});
+        assert_eq!(configured(&foreign, &repository()), None);
+        for other in [json!({}), json!({"metadata": {"name": "forge-event-dev"}, "data": {"environment.yaml": "x"}})] {
+            assert_eq!(configured(&other, &repository()), None, "{other}");
+        }
     }
 
     #[test]

@@ -223,7 +223,10 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
             {"name": "plan", "value": run.plan},
             {"name": "image", "value": places.image},
         ]},
-        "podSpecPatch": pod_patch(run, places).to_string(),
+        // A held request occupies a worker, so there is one for each node that can be open at once, one for each band that is
+        // not, and some more.
+        "podSpecPatch":
+            pod_patch(run.runner, &(run.tasks.len() + run.bands().len() + 15).to_string(), places).to_string(),
         "templates": templates,
     });
     if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
@@ -247,8 +250,8 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
 
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
 /// which would be most of a run), and what only volumes carry: the token of the Argo CD account and credentials for Git. No
-/// `subPath`: only a whole volume follows a Secret that changes.
-fn pod_patch(run: &RunPlan, places: &Places) -> Value {
+/// `subPath`: only a whole volume follows a Secret that changes. The policy of the account that submits it knows this text.
+pub(super) fn pod_patch(runner: Runner, workers: &str, places: &Places) -> Value {
     // A place for clones of repositories: the root of the container cannot be written.
     let mounts = json!([
         {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
@@ -260,13 +263,11 @@ fn pod_patch(run: &RunPlan, places: &Places) -> Value {
         {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
         {"name": "forge-clones", "emptyDir": {}},
     ]);
-    let containers = match run.runner {
-        // A held request occupies a worker, so there is one for each node that can be open at once, one for each band that
-        // is not, and some more.
+    let containers = match runner {
         Runner::Plugin => json!([
             {"name": "main", "env": [
                 {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", places.agent_tick)},
-                {"name": "ARGO_AGENT_TASK_WORKERS", "value": (run.tasks.len() + run.bands().len() + 15).to_string()},
+                {"name": "ARGO_AGENT_TASK_WORKERS", "value": workers},
             ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
             {"name": PLUGIN, "volumeMounts": mounts},
         ]),

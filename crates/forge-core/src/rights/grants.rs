@@ -44,7 +44,12 @@ const ASKED_BY_THE_SERVER: [&str; 2] = ["escalate", "bind"];
 static RARELY: [(&str, &[&str], &[&str], &str); 17] = [
     ("", &["pods"], &["delete"], "an agent pod is stuck"),
     ("", &["events"], &["list"], "the pod of a check does not start"),
-    ("", &["configmaps"], &["delete"], "more runs than are kept; an installation is taken back"),
+    (
+        "",
+        &["configmaps"],
+        &["delete"],
+        "more runs than are kept; an installation is taken back; events no longer start runs",
+    ),
     ("", &["secrets"], &["patch", "delete"], "an upgrade; a history that has grown; an installation is taken back"),
     ("", &["services"], &["patch", "delete"], "an upgrade; an installation is taken back"),
     ("", &["services/proxy"], &["delete"], "an old token goes; an operation of Argo CD is asked to end"),

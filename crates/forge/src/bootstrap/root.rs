@@ -13,7 +13,7 @@ use forge_core::gate::{Health, SyncState};
 use forge_core::install::{self, APPLICATION, Part, Receipt, WORKLOADS, adoption, inert, is_pending, says};
 use forge_core::name::ApplicationId;
 use forge_core::preflight::Component;
-use forge_core::render::{MANAGED_BY, Placed, Places, is_ours};
+use forge_core::render::{Placed, Places, handing, is_ours};
 use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed, receipt, step};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -93,13 +93,6 @@ pub(crate) async fn settled(cluster: &Cluster, rooting: &Rooting) -> Result<bool
     }
 }
 
-/// How somebody hands an object over.
-pub(crate) fn handing(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (namespace, kind) = (text("/metadata/namespace"), text("/kind").to_ascii_lowercase());
-    format!("kubectl -n {namespace} label {kind} {} {MANAGED_BY}=forge --overwrite", text("/metadata/name"))
-}
-
 /// What is somebody else's, and says something else.
 fn foreign<'f>(found: &Found<'f>) -> Vec<&'f Placed> {
     let objects = found.objects.iter().filter(|(_, step)| *step == Step::Refuse).map(|(placed, _)| *placed);
@@ -144,7 +137,7 @@ pub(super) async fn rooted(
             let over = Over { cluster, places, own: placed, patience: rooting.patience };
             let mut lock = lock::take(cluster, &places.workflows, done).await?;
             let handed = tokio::select! {
-                handed = over.handed(rooting.asked) => handed,
+                handed = over.handed(rooting.asked, done) => handed,
                 failure = lock.lost() => Err(failure),
             };
             let released = lock.release(cluster).await;
@@ -227,18 +220,18 @@ struct Over<'o> {
 
 impl Over<'_> {
     /// Hands it over, as far as whoever had the Lease before did not. Gives what there is to say about it.
-    async fn handed(&self, asked: bool) -> Result<String, Failure> {
+    async fn handed(&self, asked: bool, say: &mut impl FnMut(&str)) -> Result<String, Failure> {
         let live = self.cluster.get(&at(self.own)).await?;
         match handover(&self.own.object, live.as_ref(), asked, false) {
             Handover::Compare => {
                 let parts = parts(self.cluster, self.places).await?;
-                let workloads = self.hand(live.as_ref(), &parts).await?;
+                let workloads = self.hand(live.as_ref(), &parts, say).await?;
                 Ok(format!("; {workloads} workloads are what they were"))
             }
             Handover::Unproven(step) => {
                 written(self.cluster, self.own, step).await?;
                 let (argocd, id) = self.server().await?;
-                self.settle(&argocd, &id).await?;
+                self.settle(&argocd, &id, say).await?;
                 Ok(String::new())
             }
             Handover::Done(_) | Handover::NotAsked => {
@@ -249,7 +242,8 @@ impl Over<'_> {
     }
 
     /// Hands it over: Argo CD compares first, and takes over only where no pod changes. Gives how many workloads there are.
-    async fn hand(&self, live: Option<&Value>, parts: &[Part]) -> Result<usize, Failure> {
+    /// `say` hears what is waited for.
+    async fn hand(&self, live: Option<&Value>, parts: &[Part], say: &mut impl FnMut(&str)) -> Result<usize, Failure> {
         let place = at(self.own);
         let compared = inert(&self.own.object);
         if !live.is_some_and(|live| says(live, &compared)) {
@@ -257,7 +251,7 @@ impl Over<'_> {
             self.cluster.apply(&place, &compared).await?;
         }
         let (argocd, id) = self.server().await?;
-        let workloads = match self.compared(&argocd, &id, parts).await {
+        let workloads = match self.compared(&argocd, &id, parts, say).await {
             Ok(workloads) => workloads,
             Err(failure) => {
                 self.take_back(&place).await?;
@@ -266,7 +260,7 @@ impl Over<'_> {
         };
         failpoint::write(&identity(&self.own.object));
         self.cluster.apply(&place, &self.own.object).await?;
-        self.settle(&argocd, &id).await?;
+        self.settle(&argocd, &id, say).await?;
         Ok(workloads)
     }
 
@@ -278,9 +272,15 @@ impl Over<'_> {
     }
 
     /// Waits for Argo CD's comparison, and for what it says about pods.
-    async fn compared(&self, argocd: &ArgoCd, id: &ApplicationId, parts: &[Part]) -> Result<usize, Failure> {
+    async fn compared(
+        &self,
+        argocd: &ArgoCd,
+        id: &ApplicationId,
+        parts: &[Part],
+        say: &mut impl FnMut(&str),
+    ) -> Result<usize, Failure> {
         let deadline = Instant::now() + self.patience;
-        let mut refusals = 0;
+        let (mut refusals, mut said) = (0, String::new());
         loop {
             let why = match comparison(argocd, id).await {
                 Ok(items) => match adoption(&items, parts) {
@@ -301,6 +301,7 @@ impl Over<'_> {
                 return Err(Failure::new(Code::AdoptionUnfinished, message)
                     .hint("put right what it names, then run this again; Argo CD is as Helm installed it"));
             }
+            say_anew(&mut said, &format!("{} is compared: {why}", identity(&self.own.object)), say);
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -321,9 +322,9 @@ impl Over<'_> {
     }
 
     /// Waits until Argo CD has taken over.
-    async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId) -> Result<(), Failure> {
+    async fn settle(&self, argocd: &ArgoCd, id: &ApplicationId, say: &mut impl FnMut(&str)) -> Result<(), Failure> {
         let deadline = Instant::now() + self.patience;
-        let mut refreshed = false;
+        let (mut refreshed, mut said) = (false, String::new());
         loop {
             // What Argo CD says until it is asked may be about what the Application was before.
             let answer = if refreshed { argocd.get(id).await } else { argocd.refresh(id).await.map(Some) };
@@ -348,8 +349,17 @@ impl Over<'_> {
                     "`kubectl -n {namespace} describe application {APPLICATION}` says why; then run this again"
                 )));
             }
+            say_anew(&mut said, &format!("{} takes over: {why}", identity(&self.own.object)), say);
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+/// Says what is waited for, where that is something else than what was said last.
+fn say_anew(said: &mut String, line: &str, say: &mut impl FnMut(&str)) {
+    if said.as_str() != line {
+        say(line);
+        line.clone_into(said);
     }
 }
 
@@ -385,6 +395,7 @@ async fn comparison(argocd: &ArgoCd, id: &ApplicationId) -> Result<Vec<Value>, S
 
 #[cfg(test)]
 mod tests {
+    use forge_core::render::MANAGED_BY;
     use serde_json::json;
 
     use super::*;
@@ -428,6 +439,15 @@ mod tests {
             let found = Found { objects: vec![(&set, step)], own: Some((&own, what)) };
             assert_eq!(found.is_settled(), settled, "{step:?}, {what:?}");
         }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_once_until_it_is_something_else() {
+        let (mut said, mut lines) = (String::new(), Vec::new());
+        for line in ["a", "a", "b", "b", "a"] {
+            say_anew(&mut said, line, &mut |line: &str| lines.push(line.to_owned()));
+        }
+        assert_eq!(lines, ["a", "b", "a"]);
     }
 
     #[test]

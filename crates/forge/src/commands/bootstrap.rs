@@ -8,7 +8,6 @@ use forge_core::code::Code;
 use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::ArgoEvents;
 use forge_core::health::HealthChecks;
 use forge_core::install::{BootstrapPlan, CHARTS_FOLDER, HISTORY, Wanted as Chosen, fragments, merges, values_path};
 use forge_core::name::EnvironmentName;
@@ -151,8 +150,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         image: arguments.image.clone().unwrap_or_default(),
         agent_tick: arguments.agent_tick,
     };
-    let events = Events { repository: &repository.installation.repository, environments: selected };
-    let events = (repository.installation.argo.events != ArgoEvents::None).then_some(events);
+    let events = Some(Events::new(&repository.installation, selected));
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     let purpose = Purpose { root: rooted, ..purpose };
@@ -205,7 +203,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let health = usable.health_checks()?;
         let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
         let root = root.as_ref().map(|root| (root, asked));
-        return block_on(checked(arguments, &purpose, places, &health, &installing, root, output))?;
+        let projects: Vec<EnvironmentName> = held.into_iter().map(|(environment, _)| environment).collect();
+        let (purpose, health, events) = (&purpose, &health, events.as_ref());
+        let checking = Checking { purpose, health, installing: &installing, projects: &projects, events, root };
+        return block_on(checked(arguments, &checking, places, output))?;
     }
     let mut further = Vec::new();
     let installing = if installs(&purpose) {
@@ -220,7 +221,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             "{ROOT_APP_FILE} is applied by whoever owns Argo CD, now that AppProjects are there: kubectl apply -f {ROOT_APP_FILE}"
         ));
     }
-    let mut lines = Vec::new();
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
         let workflows = places.workflows.clone();
@@ -245,14 +245,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let root = root.map(|root| Rooting { root, asked, patience });
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
-            done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),
+            // Said as it happens: whoever fails half way has made something all the same.
+            done = bootstrap(&wanted, &mut say) => Some(done?),
             () = interrupts.heard() => None,
         };
         Ok::<_, Failure>(done.map(|notes| (cluster.context.clone(), notes)))
     })??;
-    for line in lines {
-        output.say(&format!("{} {line}", output.paint(Paint::Good, "ok")));
-    }
     let Some((context, notes)) = context else {
         output.say("\ninterrupted; run it again, and it goes on from there");
         return Ok(Exit::Findings);
@@ -372,16 +370,25 @@ impl Printed<'_> {
     }
 }
 
+/// What a cluster is compared with.
+struct Checking<'c> {
+    purpose: &'c Purpose,
+    health: &'c HealthChecks,
+    installing: &'c [Installing],
+    /// Environments whose AppProjects must be there.
+    projects: &'c [EnvironmentName],
+    events: Option<&'c Events<'c>>,
+    root: Option<(&'c Root, bool)>,
+}
+
 /// Compares a cluster with what it should be.
 async fn checked(
     arguments: &Arguments,
-    purpose: &Purpose,
+    checking: &Checking<'_>,
     mut places: Places,
-    health: &HealthChecks,
-    installing: &[Installing],
-    root: Option<(&Root, bool)>,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
+    let Checking { purpose, health, installing, projects, events, root } = *checking;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     if arguments.image.is_none()
         && let Some(prepared) = prepare::prepared(&cluster, &places.workflows, &places.argocd).await?
@@ -390,8 +397,16 @@ async fn checked(
     }
     let mut objects = render::bootstrap(&places, &purpose.environments);
     objects.extend(render::receipts(&places, &purpose.environments));
-    let environments = &purpose.environments;
-    let compared = Compared { purpose, health, installing, objects: &objects, environments, root };
+    let (mut signed, mut unwanted) = (false, Vec::new());
+    if let Some(events) = events
+        && own::undefined(&cluster).await?.is_none()
+    {
+        objects.extend(events.objects(&places));
+        signed = events.pushes();
+        unwanted = own::unwanted(&cluster, &places, events).await?;
+    }
+    let (objects, unwanted) = (&objects, &unwanted);
+    let compared = Compared { purpose, health, installing, objects, projects, signed, unwanted, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

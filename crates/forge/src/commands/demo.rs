@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::platform::deploy;
 use super::status;
+use crate::account;
 use crate::bootstrap::{Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, path};
@@ -87,7 +88,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             ));
         }
     }
-    let token = token(arguments.argocd_token_file.as_deref())?;
+    let token = arguments.argocd_token_file.as_deref().map(account::token_in).transpose()?;
     let workflows = &arguments.cluster.workflows_namespace;
     // Nothing is written, not even a folder, before the cluster is known to do.
     let survey = block_on(async {
@@ -131,13 +132,6 @@ fn is_named(cluster: &ClusterArguments) -> Result<(), Failure> {
     }
     Err(Failure::new(Code::BadArgument, "which cluster? a demo does not take the current context by itself")
         .hint("name it with --context; `kubectl config get-contexts` lists them; none at hand: `make demo` brings one"))
-}
-
-fn token(file: Option<&Path>) -> Result<Option<SecretString>, Failure> {
-    let Some(file) = file else { return Ok(None) };
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display())))?;
-    Ok(Some(SecretString::from(text.trim().to_owned())))
 }
 
 fn environment() -> Result<EnvironmentName, Failure> {

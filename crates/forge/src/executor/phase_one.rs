@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
-use forge_core::format::ArgoEvents;
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
@@ -209,16 +208,14 @@ pub(super) async fn installed(
 
 /// What starts runs of an environment by itself: from the repository alone, as `forge bootstrap` makes it, so that both make
 /// the same.
-fn events<'d>(desired: &'d Desired, environment: &EnvironmentName) -> Option<Events<'d>> {
+fn events<'d>(desired: &'d Desired, environment: &EnvironmentName) -> Events<'d> {
     let repository = desired.repository();
     let files = repository.environments.iter().find(|files| files.environment.name.value == *environment);
     let selected = files.map(|files| {
         let domain = load::domain(&desired.files(), &files.environment.path);
         Selected { environment: &files.environment, domain }
     });
-    let installation = &repository.installation;
-    let events = Events { repository: &installation.repository, environments: selected.into_iter().collect() };
-    (installation.argo.events != ArgoEvents::None).then_some(events)
+    Events::new(&repository.installation, selected.into_iter().collect())
 }
 
 /// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made.
@@ -235,7 +232,7 @@ pub(super) async fn prepared(
     let environment = &inputs.environment;
     let environments = vec![environment.clone()];
     let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
-    let (lifetime, events) = (token::LIFETIME, events(desired, environment));
+    let (lifetime, events) = (token::LIFETIME, Some(events(desired, environment)));
     let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
@@ -294,7 +291,7 @@ mod tests {
         let config = "apiVersion: apiextensions.crossplane.io/v1beta1\nkind: EnvironmentConfig\nmetadata: {name: dev}\ndata: {domain: dev.example.com}\n";
         for (config, domain) in [(None, None), (Some(config), Some("dev.example.com"))] {
             let desired = desired(config);
-            let events = events(&desired, &"dev".parse().unwrap()).unwrap();
+            let events = events(&desired, &"dev".parse().unwrap());
             assert_eq!(events.environments[0].domain.as_deref(), domain);
         }
     }

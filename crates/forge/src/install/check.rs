@@ -9,17 +9,22 @@ use forge_core::install::{
 };
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
-use forge_core::render::{ARGOCD_SECRET, Placed};
+use forge_core::render::{ARGOCD_SECRET, Placed, WEBHOOK_SECRET, handing, is_ours};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Found, Installing, found, lock};
-use crate::bootstrap::root::{Found as Rooted, handing, look};
-use crate::cluster::{Cluster, ClusterError, path, secret_text};
+use crate::account::Stored;
+use crate::bootstrap::root::{Found as Rooted, look};
+use crate::bootstrap::{SHORTEST_SECRET, key_length};
+use crate::cluster::{Cluster, ClusterError, path};
 
 /// What is Forge's own.
 const OWN: &str = "forge";
+/// What to do about most of it.
+const AGAIN: &str = "`forge bootstrap` does it";
 
 /// What a cluster is compared with.
 pub(crate) struct Compared<'c> {
@@ -28,7 +33,12 @@ pub(crate) struct Compared<'c> {
     pub(crate) installing: &'c [Installing],
     /// Forge's own objects.
     pub(crate) objects: &'c [Placed],
-    pub(crate) environments: &'c [EnvironmentName],
+    /// Environments whose AppProjects must be there: with a root file, all that it brings.
+    pub(crate) projects: &'c [EnvironmentName],
+    /// A Git host tells of pushes, so there must be something that it signs with.
+    pub(crate) signed: bool,
+    /// What started runs once, and is there still.
+    pub(crate) unwanted: &'c [Placed],
     /// The root file, where it is Forge's to apply, and whether Argo CD is to be handed over to its own Application.
     pub(crate) root: Option<(&'c Root, bool)>,
 }
@@ -147,35 +157,77 @@ fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, check
 /// What `forge bootstrap` makes itself.
 async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut BootstrapCheck) -> Result<(), ClusterError> {
     let before = checked.missing;
-    let again = "`forge bootstrap` does it";
     for placed in compared.objects {
-        let text = |pointer: &str| placed.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (kind, name) = (text("/kind"), text("/metadata/name"));
-        match cluster.get(&path::object(&placed.collection, name)).await? {
-            None => checked.missing(OWN, &format!("{kind} {name} is not there"), again),
-            Some(live) if !says(&live, &placed.object) => {
-                checked.missing(OWN, &format!("{kind} {name} says something else"), again);
-            }
-            Some(_) => {}
-        }
+        let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let live = cluster.get(&path::object(&placed.collection, name)).await?;
+        object(&placed.object, live.as_ref(), checked);
     }
     let projects = path::argo(&compared.purpose.argocd, "appprojects");
-    for environment in compared.environments {
+    for environment in compared.projects {
         if cluster.get(&path::object(&projects, environment.as_str())).await?.is_none() {
-            checked.missing(OWN, &format!("AppProject {environment} is not there"), again);
+            checked.missing(OWN, &format!("AppProject {environment} is not there"), AGAIN);
         }
     }
-    let secret = path::object(&path::core(&compared.purpose.workflows, "secrets"), ARGOCD_SECRET);
-    let stored = cluster.get(&secret).await?;
-    let whole = |stored: &Value| ["token", "server"].into_iter().all(|key| secret_text(stored, key).is_some());
-    if !stored.as_ref().is_some_and(whole) {
-        checked.missing(OWN, &format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`"), again);
+    let secrets = path::core(&compared.purpose.workflows, "secrets");
+    let stored = cluster.get(&path::object(&secrets, ARGOCD_SECRET)).await?;
+    token(stored.as_ref().and_then(Stored::read).as_ref(), Timestamp::now(), checked);
+    if compared.signed {
+        let stored = cluster.get(&path::object(&secrets, WEBHOOK_SECRET)).await?;
+        key(stored.as_ref(), checked);
+    }
+    for placed in compared.unwanted {
+        let what = format!("{} starts runs that forge.yaml no longer asks for", identity(&placed.object));
+        checked.missing(OWN, &what, "`forge bootstrap` removes it");
+        checked.unwanted.push(placed.object.clone());
     }
     if checked.missing == before {
-        let count = compared.objects.len() + compared.environments.len() + 1;
+        let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
+}
+
+/// An object of ours as it should be, and as it is.
+fn object(wanted: &Value, live: Option<&Value>, checked: &mut BootstrapCheck) {
+    let name = identity(wanted);
+    match live {
+        None => checked.missing(OWN, &format!("{name} is not there"), AGAIN),
+        Some(live) if !is_ours(live) => {
+            let fix = format!("rename or remove it, or hand it over: {}", handing(wanted));
+            checked.missing(OWN, &format!("{name} is somebody else's"), &fix);
+        }
+        Some(live) if !says(live, wanted) => checked.missing(OWN, &format!("{name} says something else"), AGAIN),
+        Some(_) => {}
+    }
+}
+
+/// The token of the account, as far as it says itself: Argo CD is not asked.
+fn token(stored: Option<&Stored>, now: Timestamp, checked: &mut BootstrapCheck) {
+    match stored.map(|stored| stored.stale(now)) {
+        None => {
+            let what = format!("Secret {ARGOCD_SECRET} holds no token of the Argo CD account `forge`");
+            checked.missing(OWN, &what, AGAIN);
+        }
+        Some(Some(how)) => checked.missing(OWN, &format!("the token in Secret {ARGOCD_SECRET} {how}"), AGAIN),
+        Some(None) => {}
+    }
+}
+
+/// What deliveries are signed with.
+fn key(stored: Option<&Value>, checked: &mut BootstrapCheck) {
+    match stored.map(key_length) {
+        None => checked.missing(OWN, &format!("Secret {WEBHOOK_SECRET} is not there"), AGAIN),
+        Some(length) if length < SHORTEST_SECRET => {
+            let what =
+                format!("the key in Secret {WEBHOOK_SECRET} has {length} characters, less than {SHORTEST_SECRET}");
+            checked.missing(
+                OWN,
+                &what,
+                "delete the Secret and run `forge bootstrap`, then enter the new one at the Git host",
+            );
+        }
+        Some(_) => {}
+    }
 }
 
 /// What is there of the root file.
@@ -350,6 +402,52 @@ mod tests {
         let (text, missing) = tell(root::Step::Refuse, Handover::NotAsked);
         assert!(text.contains("kubectl -n argocd label applicationset environments") && missing == 1, "{text}");
         assert!(text.contains("advice   app.yaml has an Application `argocd`"), "{text}");
+    }
+
+    #[test]
+    fn whatever_bootstrap_would_write_of_its_own_is_missing() {
+        let tell = |judge: &dyn Fn(&mut BootstrapCheck)| {
+            let mut checked = BootstrapCheck::default();
+            judge(&mut checked);
+            (checked.missing, checked.findings.into_iter().next().map(|finding| finding.what))
+        };
+        let label = json!({"app.kubernetes.io/managed-by": "forge"});
+        let metadata = json!({"name": "forge-dev", "namespace": "argo", "labels": label});
+        let wanted = json!({"kind": "Sensor", "metadata": metadata, "spec": {"a": 1}});
+        let mut other = wanted.clone();
+        other["spec"]["a"] = json!(2);
+        let mut foreign = wanted.clone();
+        foreign["metadata"]["labels"] = json!({});
+        for (live, expected) in [
+            (Some(wanted.clone()), None),
+            (None, Some("Sensor forge-dev is not there")),
+            (Some(other), Some("Sensor forge-dev says something else")),
+            (Some(foreign), Some("Sensor forge-dev is somebody else's")),
+        ] {
+            let (missing, what) = tell(&|checked| object(&wanted, live.as_ref(), checked));
+            assert_eq!((missing, what.as_deref()), (usize::from(expected.is_some()), expected));
+        }
+        use base64::Engine as _;
+        let encoded = |text: &str| json!(base64::engine::general_purpose::STANDARD.encode(text));
+        let claims = json!({"sub": "forge:apiKey", "jti": "forge-1", "iat": 0, "exp": 900}).to_string();
+        let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);
+        let secret = json!({"data": {
+            "token": encoded(&format!("e30.{claims}.c2ln")), "token-id": encoded("forge-1"),
+            "server": encoded("https://argocd-server.argocd.svc"),
+        }});
+        let stored = Stored::read(&secret);
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        assert_eq!(tell(&|checked| token(stored.as_ref(), at(100), checked)).0, 0);
+        for (second, words) in [(700, "due to be replaced"), (900, "ended at")] {
+            let (missing, what) = tell(&|checked| token(stored.as_ref(), at(second), checked));
+            assert!(missing == 1 && what.as_ref().unwrap().contains(words), "{second}: {what:?}");
+        }
+        assert_eq!(tell(&|checked| token(None, at(100), checked)).0, 1);
+        let long = json!({"data": {"secret": encoded(&"k".repeat(SHORTEST_SECRET))}});
+        let short = json!({"data": {"secret": encoded("k")}});
+        for (stored, missing) in [(Some(&long), 0), (Some(&short), 1), (None, 1)] {
+            assert_eq!(tell(&|checked| key(stored, checked)).0, missing, "{stored:?}");
+        }
     }
 
     #[test]

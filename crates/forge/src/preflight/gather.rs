@@ -8,7 +8,7 @@ use forge_core::preflight::{
     self, Check, ClassFacts, Component, DefinitionFacts, Definitions, Finding, Intent, Judged, LimitFacts, Looked,
     NamespaceFacts, NodeFacts, Owner, Purpose, QuotaFacts, Sample, Severity, WorkloadFacts,
 };
-use forge_core::render::{EXECUTOR_ACCOUNT, WORKFLOW_ACCOUNT, is_ours};
+use forge_core::render::{self, EXECUTOR_ACCOUNT, Places, WORKFLOW_ACCOUNT, is_ours};
 use forge_core::rights::{self, Answer, Ask};
 use forge_core::view::shown;
 use futures::StreamExt as _;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, ClusterError, path};
 
-/// How many rights are asked for at once.
+/// How many rights, or objects, are asked for at once.
 const AT_ONCE: usize = 16;
 /// How often the server is asked for the time: the first answer takes longer than the others.
 const SAMPLES: usize = 3;
@@ -67,7 +67,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     let classes = path::global("storage.k8s.io", "v1", "storageclasses");
     let classes = cluster.list(&classes, "");
     let policies = cluster.get("/apis/admissionregistration.k8s.io/v1");
-    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account) = tokio::join!(
+    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account, own) = tokio::join!(
         answers(cluster, purpose),
         who(cluster),
         nodes,
@@ -79,6 +79,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         definitions(cluster, purpose),
         projects(cluster, purpose),
         account(cluster, &purpose.workflows),
+        own(cluster, purpose),
     );
     let nodes = looked(nodes).map(|nodes| nodes.iter().map(NodeFacts::read).collect::<Vec<_>>());
     let classes = looked(classes).map(|classes| classes.iter().map(ClassFacts::read).collect::<Vec<_>>());
@@ -112,6 +113,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         }),
         looked(room).judged(Check::Limits, |(quotas, ranges)| preflight::limits(&purpose.workflows, quotas, ranges)),
         looked(definitions).judged(Check::Definitions, |known| preflight::definitions(purpose, known)),
+        looked(own).judged(Check::Own, |found| preflight::own(found)),
         looked(projects).judged(Check::Windows, |projects| preflight::windows(projects)),
     ];
     let argo = looked(argo);
@@ -273,6 +275,24 @@ async fn definitions(cluster: &Cluster, purpose: &Purpose) -> Result<Definitions
     };
     let found = all.iter().filter_map(DefinitionFacts::read).collect();
     Ok(Definitions { found, served, describes_windows: described })
+}
+
+/// What is there under the names of what bootstrap makes, as far as the account may look.
+async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<Value>, ClusterError> {
+    let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
+    let places = Places { workflows, argocd, image, ..Places::default() };
+    let mut objects = render::bootstrap(&places, &purpose.environments);
+    objects.extend(render::receipts(&places, &purpose.environments));
+    let asked = futures::stream::iter(objects).map(|placed| async move {
+        let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        match cluster.get(&path::object(&placed.collection, name)).await {
+            Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
+            other => other,
+        }
+    });
+    let found: Vec<Result<Option<Value>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
+    let found = found.into_iter().collect::<Result<Vec<Option<Value>>, ClusterError>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// The AppProjects of environments; nothing for one that is not there.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, config_map, deployment};
+use serde_json::{Value, json};
 
 use crate::stage::{Stage, names};
 
@@ -189,4 +190,75 @@ fn the_account_of_the_job_may_write_its_window_and_nothing_else() {
         None,
     );
     assert!(elsewhere.code != 0 && elsewhere.stderr.contains("forbidden"), "{}", elsewhere.stderr);
+}
+
+/// RBAC does not look into objects: without policies, who may make a Workflow could be any account of the namespace.
+#[test]
+fn the_accounts_of_a_run_make_its_workflow_stop_it_write_its_records_and_nothing_else() {
+    let stage = Stage::new("writers", false, |_| vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]);
+    let sandbox = &stage.environment.platform.sandbox;
+    let planned = stage.forge(&["plan", "--offline", "--show", "objects", "--output", "json"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    let planned: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let workflow = planned["items"].as_array().unwrap().iter().find(|item| item["kind"] == "Workflow").unwrap();
+    let name = workflow["metadata"]["name"].as_str().unwrap();
+    let user = |account: &str| format!("--as=system:serviceaccount:argo:{account}");
+    // Judged as if it were made, and not kept.
+    let make = |account: &str, object: &Value| {
+        let user = user(account);
+        let arguments = ["create", "-n", "argo", "--dry-run=server", "--validate=false", "-f", "-", user.as_str()];
+        sandbox.try_kubectl(&arguments, Some(&object.to_string()))
+    };
+    let patch = |account: &str, kind: &str, name: &str, patch: &str| {
+        let user = user(account);
+        let dry = "--dry-run=server";
+        sandbox.try_kubectl(&["patch", kind, name, "-n", "argo", dry, "--type=merge", "-p", patch, user.as_str()], None)
+    };
+    let made = make("forge-executor", workflow);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    for (place, field, value, why) in [
+        ("/spec", "serviceAccountName", json!("default"), "account of the agent"),
+        ("/spec", "podSpecPatch", json!(r#"{"serviceAccountName":"default"}"#), "another account"),
+        ("/spec", "onExit", json!("graph"), "nothing else"),
+        ("/spec/templates/0", "container", json!({"image": "x"}), "nothing of its own"),
+        ("/metadata", "name", json!("another"), "begins with forge-"),
+    ] {
+        let mut other = workflow.clone();
+        other.pointer_mut(place).unwrap()[field] = value;
+        let refused = make("forge-executor", &other);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{field}: {} {}", refused.stdout, refused.stderr);
+    }
+    // One that is there, and does nothing.
+    let mut waiting = workflow.clone();
+    waiting["spec"]["suspend"] = json!(true);
+    let there = sandbox.try_kubectl(&["create", "-n", "argo", "-f", "-"], Some(&waiting.to_string()));
+    assert_eq!(there.code, 0, "{}", there.stderr);
+    let stopped = patch("forge-executor", "workflow", name, r#"{"spec":{"shutdown":"Stop"}}"#);
+    let others = [
+        r#"{"spec":{"serviceAccountName":"default"}}"#,
+        r#"{"spec":{"suspend":null}}"#,
+        r#"{"status":{"storedTemplates":{"x":{"name":"x"}}}}"#,
+        r#"{"metadata":{"labels":{"a":"b"}}}"#,
+    ];
+    let others = others.map(|other| (other, patch("forge-executor", "workflow", name, other)));
+    stage.kubectl(&["delete", "workflow", name, "-n", "argo", "--wait=false"]);
+    assert_eq!(stopped.code, 0, "{}", stopped.stderr);
+    for (other, refused) in others {
+        let said = refused.stderr.contains("a run changes n");
+        assert!(refused.code != 0 && said, "{other}: {} {}", refused.stdout, refused.stderr);
+    }
+    let named = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    for account in ["forge-executor", "forge-executor-plugin"] {
+        let made = make(account, &named("forge-run-writers-0"));
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        let other = make(account, &named("another"));
+        let plugin = patch(account, "configmap", "forge-executor-plugin", r#"{"data":{"x":"y"}}"#);
+        for refused in [other, plugin] {
+            assert!(refused.code != 0 && refused.stderr.contains("no other ConfigMap"), "{}", refused.stderr);
+        }
+    }
+    let executor = user("forge-executor");
+    let gone = ["delete", "configmap", "forge-executor-plugin", "-n", "argo", "--dry-run=server", executor.as_str()];
+    let gone = sandbox.try_kubectl(&gone, None);
+    assert!(gone.code != 0 && gone.stderr.contains("no other ConfigMap"), "{}", gone.stderr);
 }
