@@ -27,11 +27,36 @@ pub fn own(found: &[Value]) -> Judged {
     judged.with(finding.because(foreign.iter().map(named)))
 }
 
+/// Judges what the owner of Argo CD has to make in its namespace: what of it is not there, in a line each.
+pub fn merged(argocd: &str, lacking: &[String]) -> Judged {
+    let judged = Judged::new(Check::Merged, "Argo CD is its owner's, and Forge writes nothing into its namespace");
+    if lacking.is_empty() {
+        return judged;
+    }
+    let finding = Finding::new(
+        Check::Merged,
+        Severity::Blocking,
+        format!("{} in `{argocd}` is not as a run needs it", count(lacking.len(), "object")),
+        "without them a run can neither look at Applications nor hold those that wait for their turn",
+        "`forge bootstrap --print` has them, each with why: let the owner of Argo CD make them, then run this again",
+    );
+    judged.with(finding.because(lacking))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::render::{self, MANAGED_BY, Places};
     use serde_json::json;
+
+    #[test]
+    fn what_the_owner_of_argo_cd_has_not_made_is_named_with_where_it_is_printed() {
+        assert_eq!(merged("argocd", &[]).worst(), None);
+        let judged = merged("argocd", &["Role forge-executor is not there".to_owned()]);
+        assert_eq!(judged.worst(), Some(Severity::Blocking));
+        assert_eq!(judged.findings[0].evidence, ["Role forge-executor is not there"]);
+        assert!(judged.findings[0].fix.contains("forge bootstrap --print"));
+    }
 
     #[test]
     fn what_has_the_name_of_one_of_ours_and_is_not_ours_stops_bootstrap() {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
+use forge_core::format::ArgoInstall;
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
@@ -213,7 +214,8 @@ pub(super) async fn prepared(
     let domain = Some(inputs.domain.value.to_string());
     let selected = files.map(|files| Selected { environment: &files.environment, domain }).into_iter().collect();
     let events = Some(Events::new(installation, selected));
-    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
+    let (server, token, handed) = (None, None, installation.argo.cd == ArgoInstall::Existing);
+    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }

@@ -35,6 +35,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) objects: &'c [Placed],
     /// Environments whose AppProjects must be there: with a root file, all that it brings.
     pub(crate) projects: &'c [EnvironmentName],
+    /// What the owner of an Argo CD that is somebody else's has not made in its namespace.
+    pub(crate) lacking: &'c [String],
     /// A Git host tells of pushes, so there must be something that it signs with.
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
@@ -61,7 +63,7 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
     }
     if Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Existing) {
         let observed = observe(cluster, &purpose).await?;
-        existing(&purpose, compared.health, &observed, &mut checked);
+        existing(&purpose, compared.health, &observed, compared.lacking, &mut checked);
     }
     own(cluster, compared, &mut checked).await?;
     if let Some((root, asked)) = compared.root {
@@ -131,7 +133,13 @@ async fn observe(cluster: &Cluster, purpose: &Purpose) -> Result<Observed, Clust
 }
 
 /// Parts of Argo that are somebody else's.
-fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, checked: &mut BootstrapCheck) {
+fn existing(
+    purpose: &Purpose,
+    health: &HealthChecks,
+    observed: &Observed,
+    lacking: &[String],
+    checked: &mut BootstrapCheck,
+) {
     let found = differences(purpose, observed, health);
     for component in Component::ALL {
         if purpose.intent(component) != Intent::Existing {
@@ -147,6 +155,11 @@ fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, check
                 }
                 Weight::Advice => checked.advice(part, &what, &difference.fix),
             }
+        }
+        for what in lacking.iter().filter(|_| component == Component::Cd) {
+            good = false;
+            let fix = format!("let its owner make it in `{}`, as `forge bootstrap --print` has it", purpose.argocd);
+            checked.missing(part, &format!("{}: {what}", component.title()), &fix);
         }
         if good {
             checked.good(part, &format!("{} is as Forge needs it", component.title()));
@@ -452,7 +465,7 @@ mod tests {
         });
         let observed = Observed { workloads: vec![controller], ..Observed::default() };
         let mut checked = BootstrapCheck::default();
-        existing(&purpose, &health(), &observed, &mut checked);
+        existing(&purpose, &health(), &observed, &[], &mut checked);
         assert_eq!(checked.missing, 0);
         let text = checked.text();
         let lines: Vec<&str> = text.lines().collect();

@@ -15,6 +15,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::bootstrap;
 use crate::cluster::{Cluster, ClusterError, path};
 
 /// How many rights, or objects, are asked for at once.
@@ -65,7 +66,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     let classes = path::global("storage.k8s.io", "v1", "storageclasses");
     let classes = cluster.list(&classes, "");
     let policies = cluster.get("/apis/admissionregistration.k8s.io/v1");
-    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, own) = tokio::join!(
+    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, own, lacking) = tokio::join!(
         answers(cluster, purpose),
         who(cluster),
         nodes,
@@ -77,6 +78,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         definitions(cluster, purpose),
         projects(cluster, purpose),
         own(cluster, purpose),
+        lacking(cluster, purpose),
     );
     let nodes = looked(nodes).map(|nodes| nodes.iter().map(NodeFacts::read).collect::<Vec<_>>());
     let classes = looked(classes).map(|classes| classes.iter().map(ClassFacts::read).collect::<Vec<_>>());
@@ -112,6 +114,9 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         looked(own).judged(Check::Own, |found| preflight::own(found)),
         looked(projects).judged(Check::Windows, |projects| preflight::windows(projects)),
     ];
+    if purpose.handed {
+        judged.push(looked(lacking).judged(Check::Merged, |lacking| preflight::merged(&purpose.argocd, lacking)));
+    }
     let argo = looked(argo);
     judged.extend(Component::ALL.map(|component| {
         argo.judged(component.check(), |(workloads, ours)| preflight::argo(component, purpose, workloads, ours))
@@ -267,7 +272,7 @@ async fn definitions(cluster: &Cluster, purpose: &Purpose) -> Result<Definitions
 async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<Value>, ClusterError> {
     let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
     let places = Places { workflows, argocd, image, ..Places::default() };
-    let mut objects = render::bootstrap(&places, &purpose.environments);
+    let mut objects = bootstrap::applied(&places, &purpose.environments, purpose.handed);
     objects.extend(render::receipts(&places, &purpose.environments));
     let asked = futures::stream::iter(objects).map(|placed| async move {
         let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -279,6 +284,15 @@ async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<Value>, Cluster
     let found: Vec<Result<Option<Value>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
     let found = found.into_iter().collect::<Result<Vec<Option<Value>>, ClusterError>>()?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// What its owner has not made in Argo CD's namespace, where it is somebody else's.
+async fn lacking(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<String>, ClusterError> {
+    if !purpose.handed {
+        return Ok(Vec::new());
+    }
+    let places = (purpose.workflows.as_str(), purpose.argocd.as_str());
+    bootstrap::lacking(cluster, places, &purpose.environments).await
 }
 
 /// The AppProjects of environments; nothing for one that is not there.
