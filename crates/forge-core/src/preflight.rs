@@ -33,7 +33,7 @@ pub use objects::{
     EXPIRES_ANNOTATION, NAME_PREFIX, PREFLIGHT_LABEL, Probe, claim, is_left, leftovers, namespace, pod,
     pod_security_labels,
 };
-pub use own::{merged, own};
+pub use own::{is_foreign, merged, own};
 pub use pod::{Ended, Seen, Stage, Tried, stage, tried};
 pub use report::{Checked, Finding, Judged, Looked, PreflightReport, Severity};
 pub use storage::{ClassFacts, default_class, storage};

@@ -15,6 +15,7 @@ use forge_core::failure::Failure;
 use forge_core::format::{ArgoEvents, Environment, Installation, Repository};
 use forge_core::install::{PlannedObjects, PlannedWay, says};
 use forge_core::name::EnvironmentName;
+use forge_core::preflight::is_foreign;
 use forge_core::render::{
     self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
     WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
@@ -355,10 +356,11 @@ async fn apply(cluster: &Cluster, placed: &Placed, done: &mut impl FnMut(&str)) 
     let path = path::object(&placed.collection, name);
     // Who may not look may still be allowed to write.
     let live = permitted(cluster.get(&path).await)?.flatten();
-    if live.as_ref().is_some_and(|live| !render::is_ours(live)) {
+    if live.as_ref().is_some_and(|live| is_foreign(live, &placed.object)) {
         return Err(account::foreign_object(&title, &placed.object));
     }
-    if !live.is_some_and(|live| says(&live, &placed.object)) {
+    // What somebody else made and says the same stays his.
+    if !live.is_some_and(|live| !render::is_ours(&live) || says(&live, &placed.object)) {
         point(&title, placed);
         cluster.apply(&path, &placed.object).await?;
     }

@@ -3,13 +3,23 @@
 use serde_json::Value;
 
 use super::{Check, Finding, Judged, Severity, count, text};
+use crate::install::says;
 use crate::name::clip;
-use crate::render::{handing, is_ours};
+use crate::render::{handing, is_ours, unlabelled};
 
-/// Judges what is there under the names of what `bootstrap` makes.
-pub fn own(found: &[Value]) -> Judged {
+/// True for what somebody else made and that says something else than is wanted. What says the same is left as it is, whosever it is:
+/// Helm puts its own name into the label of what Forge's chart makes.
+pub fn is_foreign(live: &Value, wanted: &Value) -> bool {
+    let mut plain = wanted.clone();
+    unlabelled(&mut plain);
+    !is_ours(live) && !says(live, &plain)
+}
+
+/// Judges what is there under the names of what `bootstrap` makes: as it is, and as it should be.
+pub fn own(found: &[(Value, Value)]) -> Judged {
     let judged = Judged::new(Check::Own, format!("{} of what bootstrap makes", count(found.len(), "object")));
-    let foreign: Vec<&Value> = found.iter().filter(|object| !is_ours(object)).collect();
+    let foreign = found.iter().filter(|(live, wanted)| is_foreign(live, wanted));
+    let foreign: Vec<&Value> = foreign.map(|(_, wanted)| wanted).collect();
     let Some(first) = foreign.first() else { return judged };
     let finding = Finding::new(
         Check::Own,
@@ -61,12 +71,19 @@ mod tests {
     #[test]
     fn what_has_the_name_of_one_of_ours_and_is_not_ours_stops_bootstrap() {
         let environments = ["dev".parse().unwrap()];
-        let mut objects: Vec<Value> =
-            render::bootstrap(&Places::default(), &environments).into_iter().map(|placed| placed.object).collect();
+        let both = |placed: render::Placed| (placed.object.clone(), placed.object);
+        let mut objects: Vec<(Value, Value)> =
+            render::bootstrap(&Places::default(), &environments).into_iter().map(both).collect();
         assert_eq!(own(&objects).worst(), None);
         assert_eq!(own(&[]).worst(), None);
-        for object in &mut objects[..2] {
-            object["metadata"]["labels"] = json!({MANAGED_BY: "Helm"});
+        // As Helm writes what Forge's chart makes.
+        for (live, _) in &mut objects {
+            live["metadata"]["labels"][MANAGED_BY] = json!("Helm");
+            live["metadata"]["uid"] = json!("u");
+        }
+        assert_eq!(own(&objects).worst(), None);
+        for (live, _) in &mut objects[..2] {
+            live["automountServiceAccountToken"] = json!("another");
         }
         let judged = own(&objects);
         assert_eq!(judged.worst(), Some(Severity::Blocking));

@@ -8,7 +8,7 @@ use forge_core::install::{
     receipt_name, says,
 };
 use forge_core::name::EnvironmentName;
-use forge_core::preflight::{Component, Intent, Purpose};
+use forge_core::preflight::{Component, Intent, Purpose, is_foreign};
 use forge_core::render::{ARGOCD_SECRET, Placed, WEBHOOK_SECRET, handing, is_ours};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
@@ -205,11 +205,13 @@ fn object(wanted: &Value, live: Option<&Value>, checked: &mut BootstrapCheck) {
     let name = identity(wanted);
     match live {
         None => checked.missing(OWN, &format!("{name} is not there"), AGAIN),
-        Some(live) if !is_ours(live) => {
+        Some(live) if is_foreign(live, wanted) => {
             let fix = format!("rename or remove it, or hand it over: {}", handing(wanted));
             checked.missing(OWN, &format!("{name} is somebody else's"), &fix);
         }
-        Some(live) if !says(live, wanted) => checked.missing(OWN, &format!("{name} says something else"), AGAIN),
+        Some(live) if is_ours(live) && !says(live, wanted) => {
+            checked.missing(OWN, &format!("{name} says something else"), AGAIN)
+        }
         Some(_) => {}
     }
 }
@@ -419,10 +421,13 @@ mod tests {
         let wanted = json!({"kind": "Sensor", "metadata": metadata, "spec": {"a": 1}});
         let mut other = wanted.clone();
         other["spec"]["a"] = json!(2);
-        let mut foreign = wanted.clone();
+        let mut same = wanted.clone();
+        same["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        let mut foreign = other.clone();
         foreign["metadata"]["labels"] = json!({});
         for (live, expected) in [
             (Some(wanted.clone()), None),
+            (Some(same), None),
             (None, Some("Sensor forge-dev is not there")),
             (Some(other), Some("Sensor forge-dev says something else")),
             (Some(foreign), Some("Sensor forge-dev is somebody else's")),

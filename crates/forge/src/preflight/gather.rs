@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::bootstrap;
 use crate::cluster::{Cluster, ClusterError, path};
+use crate::run::prepare;
 
 /// How many rights, or objects, are asked for at once.
 const AT_ONCE: usize = 16;
@@ -268,21 +269,26 @@ async fn definitions(cluster: &Cluster, purpose: &Purpose) -> Result<Definitions
     Ok(Definitions { found, served, describes_windows: described })
 }
 
-/// What is there under the names of what bootstrap makes, as far as the account may look.
-async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<Value>, ClusterError> {
-    let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
-    let places = Places { workflows, argocd, image, ..Places::default() };
+/// What is there under the names of what bootstrap makes, as far as the account may look, and what it should be: with what the cluster
+/// was prepared with, where it was.
+async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<(Value, Value)>, ClusterError> {
+    let noted = prepare::prepared(cluster, &purpose.workflows, &purpose.argocd).await.ok().flatten();
+    let places = noted.unwrap_or_else(|| {
+        let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
+        Places { workflows, argocd, image, ..Places::default() }
+    });
     let mut objects = bootstrap::applied(&places, &purpose.environments, purpose.handed);
     objects.extend(render::receipts(&places, &purpose.environments));
     let asked = futures::stream::iter(objects).map(|placed| async move {
         let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         match cluster.get(&path::object(&placed.collection, name)).await {
             Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
-            other => other,
+            Err(error) => Err(error),
+            Ok(live) => Ok(live.map(|live| (live, placed.object))),
         }
     });
-    let found: Vec<Result<Option<Value>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
-    let found = found.into_iter().collect::<Result<Vec<Option<Value>>, ClusterError>>()?;
+    let found: Vec<Result<Option<(Value, Value)>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
+    let found = found.into_iter().collect::<Result<Vec<Option<(Value, Value)>>, ClusterError>>()?;
     Ok(found.into_iter().flatten().collect())
 }
 
