@@ -210,7 +210,7 @@ fn object(wanted: &Value, live: Option<&Value>, checked: &mut BootstrapCheck) {
             checked.missing(OWN, &format!("{name} is somebody else's"), &fix);
         }
         Some(live) if is_ours(live) && !says(live, wanted) => {
-            checked.missing(OWN, &format!("{name} says something else"), AGAIN)
+            checked.missing(OWN, &format!("{name} says something else"), AGAIN);
         }
         Some(_) => {}
     }
