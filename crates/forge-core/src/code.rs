@@ -98,6 +98,7 @@ codes! {
     ReturnFailed            "FORGE-B022" Internal "an Argo that is neither what it was nor what it should be";
     BootstrapInProgress     "FORGE-B023" Conflict "another bootstrap is in progress";
     ForeignObject           "FORGE-B024" User     "an object with a name of Forge's own that is somebody else's";
+    NotMerged               "FORGE-B025" User     "what the owner of Argo CD makes for Forge is not there";
     NotARepository          "FORGE-C001" User     "not a Forge repository";
     UnknownName             "FORGE-C002" User     "no such name";
     AmbiguousName           "FORGE-C003" User     "a name that fits several things";

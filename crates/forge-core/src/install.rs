@@ -24,5 +24,5 @@ pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adopti
 pub use proof::{APPLIED, Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says, stamped};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};
-pub use settings::{Difference, Fragment, Merge, Observed, Weight, differences, fragments, merges};
+pub use settings::{Difference, Fragment, Merge, Observed, Weight, differences, fragments, handed, merges};
 pub use values::{VALUES_FOLDER, Wanted, merged, tuned, values_file, values_path};

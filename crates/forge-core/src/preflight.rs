@@ -33,7 +33,7 @@ pub use objects::{
     EXPIRES_ANNOTATION, NAME_PREFIX, PREFLIGHT_LABEL, Probe, claim, has_pull_secrets, is_left, leftovers, namespace,
     pod, pod_security_labels,
 };
-pub use own::own;
+pub use own::{is_foreign, merged, own};
 pub use pod::{Ended, Seen, Stage, Tried, stage, tried};
 pub use report::{Checked, Finding, Judged, Looked, PreflightReport, Severity};
 pub use storage::{ClassFacts, default_class, storage};
@@ -63,6 +63,8 @@ pub struct Purpose {
     pub triggers: bool,
     /// There is a root file to apply, and Argo CD is ours.
     pub root: bool,
+    /// Argo CD is somebody else's, who makes what is needed in its namespace and hands AppProjects over by name.
+    pub handed: bool,
 }
 
 impl Default for Purpose {
@@ -77,6 +79,7 @@ impl Default for Purpose {
             storage: false,
             triggers: false,
             root: false,
+            handed: false,
         }
     }
 }

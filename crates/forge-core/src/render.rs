@@ -14,7 +14,8 @@ mod svg;
 mod workflow;
 
 pub use argocd::{WINDOW_PREFIX, applications, window, window_names, windows};
-pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap, receipts};
+pub(crate) use bootstrap::unlabelled;
+pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, bootstrap, handed, of_runs, receipts};
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,

@@ -435,7 +435,13 @@ pub struct Need {
 
 /// What whoever prepares this cluster needs, and what whoever deploys on it does.
 pub fn needs(purpose: &Purpose) -> Vec<Need> {
-    let mut needs: Vec<Need> = BOOTSTRAP.iter().map(|rule| need(rule, purpose)).collect();
+    // What its owner makes in Argo CD's namespace, nobody else needs rights for.
+    let ours = |rule: &&Rule| {
+        let written = rule.verbs.contains(&"create") && rule.resources != ["services/proxy"];
+        !(purpose.handed && rule.scope == Scope::ArgoCd && written)
+    };
+    let given = |rule: &&Rule| !(purpose.handed && rule.scope == Scope::ArgoCd);
+    let mut needs: Vec<Need> = BOOTSTRAP.iter().filter(ours).map(|rule| need(rule, purpose)).collect();
     let mut installs = false;
     for component in Component::ALL {
         if purpose.intent(component) == Intent::Install {
@@ -467,7 +473,7 @@ pub fn needs(purpose: &Purpose) -> Vec<Need> {
         accounts.push(EVENTS_ACCOUNT);
     }
     for account in accounts {
-        needs.extend(granted(account).iter().map(|rule| Need {
+        needs.extend(granted(account).iter().filter(&given).map(|rule| Need {
             instead: giving(purpose.namespace(rule.scope), &["roles"]),
             why: "the rights of a run, which only those can give who have them",
             ..need(rule, purpose)
@@ -568,6 +574,23 @@ mod tests {
                 assert!(found, "nobody asks whether {plural} may be {wanted}d in `{namespace}`");
             }
         }
+    }
+
+    #[test]
+    fn in_the_namespace_of_somebody_elses_argo_cd_no_right_to_write_is_asked_for() {
+        let own = purpose(Intents::existing());
+        let handed = Purpose { handed: true, ..own.clone() };
+        let written = |purpose: &Purpose| -> BTreeSet<String> {
+            let asked = asked(purpose).into_iter().filter(|ask| match ask {
+                Ask::Resource { namespace, resource, verb, .. } => {
+                    namespace == "argocd" && *resource != "services/proxy" && !READ.contains(verb)
+                }
+                Ask::Path { .. } => false,
+            });
+            asked.map(|ask| ask.about()).collect()
+        };
+        assert!(!written(&own).is_empty());
+        assert_eq!(written(&handed), BTreeSet::new());
     }
 
     #[test]

@@ -63,11 +63,12 @@ fn kubectl(sandbox: &Sandbox, args: &[&str], input: Option<&str>) -> Measured<St
 /// has compared all of them: that is not part of a run. Gives the seconds that this took.
 fn prepare(environment: &Environment, applications: usize, further: &[&str]) -> Measured<f64> {
     let image = environment.platform.image();
+    environment.merge();
     let ended = environment.forge(&[&["bootstrap", "--image", image], further].concat(), PATIENCE);
     if ended.code != 0 {
         return Err(format!("forge bootstrap: exit {}\n{}{}", ended.code, ended.stdout, ended.stderr).into());
     }
-    // The AppProject is bootstrap's: it holds the window.
+    // The AppProject is there: its window holds them.
     apply(environment, "argocd/applications.yaml")?;
     compared(environment, applications)
 }

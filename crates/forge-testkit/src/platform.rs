@@ -107,6 +107,25 @@ pub fn sample(sandbox: &Sandbox) -> String {
     format!("registry.example.com/{sample}")
 }
 
+/// How long it may take to print what is to be merged.
+const MERGING: Duration = Duration::from_secs(60);
+
+/// Makes the whole objects of what `forge bootstrap --print --output json` has for owners.
+pub fn merge(sandbox: &Sandbox, printed: &Value) {
+    let parts = printed["merge"].as_array().into_iter().flatten();
+    let fragments = parts.filter_map(|part| part["fragments"].as_array()).flatten();
+    for object in fragments.filter(|fragment| fragment["whole"] == true).map(|fragment| &fragment["object"]) {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let there = ["get", kind, name, "-n", ARGOCD, "--ignore-not-found", "-o", "name"];
+        if kind == "AppProject" && !sandbox.kubectl(&there).trim().is_empty() {
+            continue;
+        }
+        let made = sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string()));
+        assert_eq!(made.code, 0, "{kind} {name}: {}", made.stderr);
+    }
+}
+
 /// An environment that one test has for itself.
 #[derive(Debug)]
 pub struct Environment {
@@ -140,6 +159,16 @@ impl Environment {
             let path = self.repository.folder().join(file);
             self.platform.sandbox.kubectl(&["apply", "--server-side", "-f", &path.to_string_lossy()]);
         }
+    }
+
+    /// Makes what `forge bootstrap` prints for the owner of Argo CD to make, with his hands: whole objects, among them the AppProject
+    /// whose window holds everything. One that is there stays as it is.
+    pub fn merge(&self) {
+        let image = self.platform.image();
+        let printed = self.forge(&["bootstrap", "--print", "--image", image, "--output", "json"], MERGING);
+        assert_eq!(printed.code, 0, "{}", printed.stderr);
+        let printed: Value = serde_json::from_str(&printed.stdout).unwrap_or_else(|error| panic!("{error}"));
+        merge(&self.platform.sandbox, &printed);
     }
 
     /// Runs `forge` on the repository, for this environment and with all rights in the sandbox, whatever comes of it. One

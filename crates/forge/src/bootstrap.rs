@@ -15,6 +15,7 @@ use forge_core::failure::Failure;
 use forge_core::format::{ArgoEvents, Environment, Installation, Repository};
 use forge_core::install::{PlannedObjects, PlannedWay, says, stamped};
 use forge_core::name::EnvironmentName;
+use forge_core::preflight::is_foreign;
 use forge_core::render::{
     self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
     WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
@@ -55,6 +56,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) events: Option<Events<'w>>,
     /// The root file, where it is Forge's to apply.
     pub(crate) root: Option<Rooting>,
+    /// Argo CD is somebody else's: nothing is made in its namespace, phase 0 has seen that its owner did.
+    pub(crate) handed: bool,
 }
 
 /// What may start runs by itself.
@@ -175,10 +178,64 @@ fn permitted<T>(answer: Result<T, ClusterError>) -> Result<Option<T>, ClusterErr
     }
 }
 
+/// What every run needs, as far as Forge makes it itself: where Argo CD is somebody else's, nothing in its namespace.
+pub(crate) fn applied(places: &Places, environments: &[EnvironmentName], handed: bool) -> Vec<Placed> {
+    if handed { render::of_runs(places) } else { render::bootstrap(places, environments) }
+}
+
+/// What the owner of Argo CD has not made of what these environments need in its namespace, in a line each, as far as the account
+/// may look.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn lacking(
+    cluster: &Cluster,
+    (workflows, argocd): (&str, &str),
+    environments: &[EnvironmentName],
+) -> Result<Vec<String>, ClusterError> {
+    let places = Places { workflows: workflows.to_owned(), argocd: argocd.to_owned(), ..Places::default() };
+    let mut found = Vec::new();
+    for placed in render::handed(&places, environments) {
+        let (title, name) = title(&placed);
+        match permitted(cluster.get(&path::object(&placed.collection, name)).await)? {
+            Some(None) => found.push(format!("{title} is not there")),
+            Some(Some(live)) if !says(&live, &placed.object) => found.push(format!("{title} says something else")),
+            _ => {}
+        }
+    }
+    let projects = path::argo(argocd, "appprojects");
+    for environment in environments {
+        let live = permitted(cluster.get(&path::object(&projects, environment.as_str())).await)?;
+        if matches!(live, Some(None)) {
+            found.push(format!("AppProject {environment} is not there"));
+        }
+    }
+    Ok(found)
+}
+
+/// Why a run cannot begin where Argo CD is somebody else's: its AppProject is not there.
+///
+/// # Errors
+/// Exactly then, and when the cluster does not answer.
+pub(crate) async fn project_is_there(
+    cluster: &Cluster,
+    argocd: &str,
+    environment: &EnvironmentName,
+) -> Result<(), Failure> {
+    let project = path::object(&path::argo(argocd, "appprojects"), environment.as_str());
+    if matches!(permitted(cluster.get(&project).await)?, Some(None)) {
+        let message = format!("AppProject {environment} is not there, and Argo CD is its owner's");
+        return Err(Failure::new(Code::NotMerged, message).hint(
+            "`forge bootstrap --print` has it, with why: let the owner of Argo CD make it, then run this again",
+        ));
+    }
+    Ok(())
+}
+
 /// The same as [`bootstrap`] makes, in its order, for a program that makes it by other means.
 pub(crate) fn planned(
     places: &Places,
-    environments: &[EnvironmentName],
+    (environments, handed): (&[EnvironmentName], bool),
     held: &[(EnvironmentName, BTreeSet<String>)],
     events: Option<&Events<'_>>,
     root: Option<&Root>,
@@ -190,9 +247,11 @@ pub(crate) fn planned(
         objects,
     };
     let objects = |placed: Vec<Placed>| -> Vec<Value> { placed.into_iter().map(|placed| placed.object).collect() };
-    let projects = held.iter().map(|(environment, names)| project(places, environment, names));
+    // Where Argo CD is somebody else's, its owner makes them.
+    let made = held.iter().filter(|_| !handed);
+    let projects = made.map(|(environment, names)| project(places, environment, names));
     let mut all = vec![
-        of("what every run needs", PlannedWay::Apply, objects(render::bootstrap(places, environments))),
+        of("what every run needs", PlannedWay::Apply, objects(applied(places, environments, handed))),
         of("AppProjects", PlannedWay::Create, projects.collect()),
         of("credentials", PlannedWay::Credentials, Vec::new()),
     ];
@@ -243,11 +302,11 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     for receipt in &receipts {
         afresh |= is_lacking(looked(cluster, receipt).await?.as_ref(), &receipt.object, false);
     }
-    for placed in render::bootstrap(places, &wanted.environments) {
+    for placed in applied(places, &wanted.environments, wanted.handed) {
         apply(cluster, &placed, afresh, &mut done).await?;
     }
     let projects = path::argo(&places.argocd, "appprojects");
-    for (environment, names) in &wanted.held {
+    for (environment, names) in wanted.held.iter().filter(|_| !wanted.handed) {
         let object = path::object(&projects, environment.as_str());
         if cluster.get(&object).await?.is_some() {
             continue;
@@ -319,10 +378,12 @@ fn is_lacking(live: Option<&Value>, wanted: &Value, afresh: bool) -> bool {
 async fn apply(cluster: &Cluster, placed: &Placed, afresh: bool, done: &mut impl FnMut(&str)) -> Result<(), Failure> {
     let (title, _) = title(placed);
     let live = looked(cluster, placed).await?;
-    if live.as_ref().is_some_and(|live| !render::is_ours(live)) {
+    if live.as_ref().is_some_and(|live| is_foreign(live, &placed.object)) {
         return Err(account::foreign_object(&title, &placed.object));
     }
-    if is_lacking(live.as_ref(), &placed.object, afresh) {
+    // What somebody else made and says the same stays his.
+    let is_his = live.as_ref().is_some_and(|live| !render::is_ours(live));
+    if !is_his && is_lacking(live.as_ref(), &placed.object, afresh) {
         point(&title, placed);
         cluster.apply(&at(placed), &placed.object).await?;
     }

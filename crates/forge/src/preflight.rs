@@ -11,7 +11,7 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::format::{ArgoEvents, Environment, Installation};
+use forge_core::format::{ArgoEvents, ArgoInstall, Environment, Installation};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Intents, Judged, PreflightReport, Purpose, Severity};
 use forge_core::render::Trigger;
@@ -78,6 +78,7 @@ pub(crate) fn purpose(
         purpose.triggers = triggers && installation.argo.events != ArgoEvents::None;
         purpose.argocd = installation.argo.namespace.to_string();
         purpose.intents = Intents::of(&installation.argo);
+        purpose.handed = installation.argo.cd == ArgoInstall::Existing;
     }
     purpose
 }

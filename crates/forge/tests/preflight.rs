@@ -13,12 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Purpose};
+use forge_core::render::{self, Places};
 use forge_core::rights::{self, Request};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const PROJECT: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev";
 const IMAGE: &str =
     "registry.example.com/forge@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const EXISTING: &str = "{cd: existing, workflows: existing, events: none}";
@@ -136,6 +139,13 @@ fn good() -> World {
     for empty in ["argo/resourcequotas", "argo/limitranges", "argocd/secrets", "argo/secrets", "argo-events/secrets"] {
         answers.insert(format!("/api/v1/namespaces/{empty}"), nothing.clone());
     }
+    // What the owner of Argo CD made.
+    let environment: EnvironmentName = "dev".parse().unwrap();
+    for placed in render::handed(&Places::default(), &[environment]) {
+        let name = placed.object["metadata"]["name"].as_str().unwrap();
+        answers.insert(format!("{}/{name}", placed.collection), placed.object.clone());
+    }
+    answers.insert(PROJECT.to_owned(), json!({"kind": "AppProject", "spec": {}}));
     let ran = json!({"phase": "Succeeded", "containerStatuses": [{"imageID": IMAGE, "state": {"terminated": {"exitCode": 0}}}]});
     World {
         answers,
@@ -527,6 +537,13 @@ fn ways() -> Vec<Way> {
             },
             check: "own",
             fix: "kubectl -n argo label role forge-executor",
+            ..USUAL
+        },
+        Way {
+            name: "an owner of Argo CD who has not made the AppProject",
+            plant: |w| drop(w.answers.remove(PROJECT)),
+            check: "merged",
+            fix: "forge bootstrap --print",
             ..USUAL
         },
         Way {

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use forge_core::format::{
@@ -289,9 +289,11 @@ fn what_bootstrap_tells_a_program_fits_its_schema() {
     use forge_core::health::HealthChecks;
     use forge_core::install::{
         BootstrapCheck, BootstrapPlan, CheckedChart, HISTORY, PlannedChart, PlannedObjects, PlannedSource, PlannedWay,
-        Step, Wanted, merges,
+        Step, Wanted, handed, merges,
     };
+    use forge_core::name::EnvironmentName;
     use forge_core::preflight::{Component, Intents, Purpose};
+    use forge_core::render::Places;
     let health = HealthChecks::merge(&BTreeMap::new());
     let wanted = Wanted::new(Component::Cd, "argocd", &health, None, None);
     let mut check = BootstrapCheck { at_work: Some("elsewhere/1".to_owned()), ..BootstrapCheck::default() };
@@ -315,6 +317,8 @@ fn what_bootstrap_tells_a_program_fits_its_schema() {
         objects: Vec::new(),
     };
     let there = Purpose { intents: Intents::existing(), ..Purpose::default() };
+    let environment: EnvironmentName = "dev".parse().unwrap();
+    let held = [(environment, BTreeSet::from(["dev-a".to_owned()]))];
     let plan = BootstrapPlan {
         field_manager: "forge".to_owned(),
         history_max: HISTORY,
@@ -322,7 +326,7 @@ fn what_bootstrap_tells_a_program_fits_its_schema() {
         charts: vec![chart],
         application: None,
         objects: vec![own, secret],
-        merge: merges(&there, &health),
+        merge: merges(&there, &health, &handed(&Places::default(), &held)),
     };
     for (kind, document) in [("bootstrapcheck", serde_json::json!(check)), ("bootstrapplan", serde_json::json!(plan))] {
         let validator = jsonschema::validator_for(schema(kind).unwrap().as_value()).unwrap();

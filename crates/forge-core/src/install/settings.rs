@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::chart::chart;
 use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, WAVE_DELAY, merged, needed, variables};
 use crate::health::HealthChecks;
+use crate::name::EnvironmentName;
 use crate::preflight::{self, Component, Intent, Purpose, WorkloadFacts};
+use crate::render::{self, Places};
 use crate::yaml;
 
 /// How much a difference matters.
@@ -225,13 +227,19 @@ fn workflows(observed: &Observed, tell: &mut impl FnMut(Weight, String, String))
 pub struct Fragment {
     /// Into what, and why.
     pub why: String,
-    /// An object with nothing in it but what is to be merged.
+    /// True for an object of its own, which is to be made where there is none.
+    pub whole: bool,
+    /// An object; where it is not whole, with nothing in it but what is to be merged.
     pub object: Value,
 }
 
 impl Fragment {
     fn new(why: &str, object: Value) -> Self {
-        Self { why: why.to_owned(), object }
+        Self { why: why.to_owned(), whole: false, object }
+    }
+
+    fn whole(why: &str, object: Value) -> Self {
+        Self { whole: true, ..Self::new(why, object) }
     }
 
     /// As a YAML document.
@@ -248,20 +256,38 @@ pub struct Merge {
     pub chart: &'static str,
     /// The namespace that it is in.
     pub namespace: String,
-    /// All of it as values of the chart, where Helm installed it.
+    /// What is to be merged as values of the chart, where Helm installed it. Whole objects are no values.
     pub values: Value,
-    /// The same as objects, where something else did.
+    /// The same as objects, where something else did, and whole objects.
     pub fragments: Vec<Fragment>,
 }
 
-/// What the owner of each part of Argo that is there should merge, for programs.
-pub fn merges(purpose: &Purpose, health: &HealthChecks) -> Vec<Merge> {
+/// What the owner of an Argo CD that is there makes in its namespace, for each environment with the Applications that its window
+/// holds at first: Forge writes nothing there but the windows of what is handed over by it.
+pub fn handed(places: &Places, held: &[(EnvironmentName, BTreeSet<String>)]) -> Vec<Fragment> {
+    let environments: Vec<EnvironmentName> = held.iter().map(|(environment, _)| environment.clone()).collect();
+    let rights = "To be made in Argo CD's namespace: what the Job of a run may do there. It lists Applications, and writes the sync window\n\
+                  of the AppProjects that are named, and nothing else of them.";
+    let project = "To be made in Argo CD's namespace where there is none, before its Applications: its window holds all of them, so that\n\
+                   nothing syncs before its turn. One that is there stays as it is.";
+    let roles = render::handed(places, &environments).into_iter();
+    let projects = held.iter().map(|(environment, names)| {
+        let mut object = render::app_project(places, environment, &render::windows(&[], "bootstrap", names));
+        render::unlabelled(&mut object);
+        Fragment::whole(project, object)
+    });
+    roles.map(|placed| Fragment::whole(rights, placed.object)).chain(projects).collect()
+}
+
+/// What the owner of each part of Argo that is there should merge, for programs; with what [`handed`] gives.
+pub fn merges(purpose: &Purpose, health: &HealthChecks, handed: &[Fragment]) -> Vec<Merge> {
     let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
     let merge = |component: Component| {
         let namespace = purpose.place(component);
         let (mut values, mut fragments) = (needed(component), settings(component, namespace));
         if component == Component::Cd {
             values = merged(values, &health.chart_values());
+            fragments.extend_from_slice(handed);
             let why = "To be merged into the data of Argo CD's ConfigMap argocd-cm: health checks. Argo CD takes them up without a\n\
                        restart.";
             fragments.push(Fragment::new(why, config_map("argocd-cm", namespace, &Value::Object(health.entries()))));
@@ -271,13 +297,14 @@ pub fn merges(purpose: &Purpose, health: &HealthChecks) -> Vec<Merge> {
     there.map(merge).collect()
 }
 
-/// What the owner of each part of Argo that is there should merge, and why: one YAML document each. The health checks are
-/// the last one.
-pub fn fragments(purpose: &Purpose, health: &HealthChecks) -> Vec<String> {
+/// What the owner of each part of Argo that is there should merge, and why: one YAML document each; with what [`handed`] gives. The
+/// health checks are the last one.
+pub fn fragments(purpose: &Purpose, health: &HealthChecks, handed: &[Fragment]) -> Vec<String> {
     let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
     let settings = there.flat_map(|component| settings(component, purpose.place(component)));
     let mut documents: Vec<String> = settings.map(|fragment| fragment.text()).collect();
     if is_there(purpose, Component::Cd) {
+        documents.extend(handed.iter().map(Fragment::text));
         documents.push(health.fragment(purpose.place(Component::Cd)));
     }
     documents
@@ -362,7 +389,7 @@ mod tests {
     /// An Argo into which the fragments were merged.
     fn merged() -> Observed {
         let mut observed = bare();
-        let text = fragments(&purpose(), &health()).join("---\n");
+        let text = fragments(&purpose(), &health(), &[]).join("---\n");
         let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
         assert!(stream.problems.is_empty(), "{:?}", stream.problems);
         for object in stream.documents.iter().map(Node::to_json) {
@@ -390,7 +417,7 @@ mod tests {
 
     #[test]
     fn for_programs_the_same_is_there_as_objects_and_as_values_of_the_charts() {
-        let merges = merges(&purpose(), &health());
+        let merges = merges(&purpose(), &health(), &[]);
         assert_eq!(merges.iter().map(|merge| merge.chart).collect::<Vec<_>>(), ["argo-workflows", "argo-cd"]);
         let (workflows, cd) = (&merges[0], &merges[1]);
         let env = &workflows.fragments[0].object["spec"]["template"]["spec"]["containers"][0]["env"];
@@ -411,6 +438,36 @@ mod tests {
         assert_eq!(cd.values, json!({"configs": values}));
         // What Forge would leave out of an Argo of its own is the owner's affair.
         assert!(workflows.values.get("server").is_none() && cd.values.get("dex").is_none());
+    }
+
+    #[test]
+    fn what_is_made_in_the_namespace_of_somebody_elses_argo_cd_is_handed_over_whole_before_the_health_checks() {
+        let environment: EnvironmentName = "dev".parse().unwrap();
+        let held = [(environment, BTreeSet::from(["dev-a".to_owned()]))];
+        let handed = handed(&Places::default(), &held);
+        let named = |fragment: &Fragment| {
+            let text =
+                |field: &str| fragment.object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            format!("{} {} {}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+        };
+        assert_eq!(
+            handed.iter().map(named).collect::<Vec<_>>(),
+            [
+                "Role argocd forge-executor",
+                "RoleBinding argocd forge-executor",
+                "Role argocd forge-executor-dev",
+                "RoleBinding argocd forge-executor-dev",
+                "AppProject argocd dev",
+            ]
+        );
+        // They are the owner's, and the window of a project holds everything.
+        assert!(handed.iter().all(|fragment| fragment.whole && !render::is_ours(&fragment.object)));
+        assert_eq!(handed[4].object["spec"]["syncWindows"][0]["applications"], json!(["dev-a"]));
+        let merges = merges(&purpose(), &health(), &handed);
+        let whole = merges[1].fragments.iter().filter(|fragment| fragment.whole).count();
+        assert_eq!((whole, merges[0].fragments.iter().any(|fragment| fragment.whole)), (5, false));
+        let documents = fragments(&purpose(), &health(), &handed);
+        assert!(documents[documents.len() - 2].starts_with("# To be made in Argo CD's namespace where there is none"));
     }
 
     #[test]
@@ -443,7 +500,7 @@ mod tests {
         assert_eq!(found[0].what, "Argo CD is v2.14.3, older than 3.0");
         let install = Purpose { intents: Intents::install(), ..purpose() };
         assert_eq!(differences(&install, &Observed::default(), &health()), []);
-        assert!(fragments(&install, &health()).is_empty() && merges(&install, &health()).is_empty());
+        assert!(fragments(&install, &health(), &[]).is_empty() && merges(&install, &health(), &[]).is_empty());
         assert_eq!((numbers("v3.7.6"), numbers("latest"), numbers("sha256:00")), (Some((3, 7)), None, None));
     }
 

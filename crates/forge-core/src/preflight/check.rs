@@ -51,6 +51,7 @@ checks! {
     ArgoEvents    "argo-events"    ArgoNotAsSaid       "Argo Events is as forge.yaml says";
     Definitions   "definitions"    ForeignDefinitions  "the definitions of Argo can be used";
     Own           "own"            ForeignObject       "what has a name of Forge's own is Forge's";
+    Merged        "merged"         NotMerged           "what the owner of Argo CD makes for Forge is there";
     Windows       "windows"        ForeignWindows      "no sync window stops a run";
     Pod           "pod"            PodNotStarted       "a pod of ours starts";
     Image         "image"          ImageNotPulled      "the image is pulled";

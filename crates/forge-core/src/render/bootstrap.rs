@@ -34,6 +34,13 @@ pub(super) fn placed(collection: impl Into<String>, object: Value) -> Placed {
 
 /// Everything but AppProjects and the token of the Argo CD account, in the order in which it is to be applied.
 pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let mut objects = of_runs(places);
+    objects.extend(of_argocd(places, environments));
+    objects
+}
+
+/// What of it is beside Argo Workflows, and in no namespace.
+pub fn of_runs(places: &Places) -> Vec<Placed> {
     let core = |plural: &str| format!("/api/v1/namespaces/{}/{plural}", places.workflows);
     let mut objects = Vec::new();
     for account in [EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
@@ -56,12 +63,44 @@ pub fn bootstrap(places: &Places, environments: &[EnvironmentName]) -> Vec<Place
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": metadata,
         })));
     }
-    objects.extend(roles(places, environments));
+    for account in [EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
+        objects.extend(role(places, account, account, &places.workflows, &rules(account, Scope::Workflows)));
+    }
     let template = "/apis/argoproj.io/v1alpha1/clusterworkflowtemplates";
     objects.extend(templates().into_iter().map(|object| placed(template, object)));
     objects.push(placed(core("configmaps"), plugin(places)));
     objects.extend(policies(places));
     objects
+}
+
+/// What of it is in Argo CD's namespace: what the executor may do there.
+fn of_argocd(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let of = |name: &str, rules: &[Value]| role(places, name, EXECUTOR_ACCOUNT, &places.argocd, rules);
+    let mut objects = Vec::from(of(EXECUTOR_ACCOUNT, &rules(EXECUTOR_ACCOUNT, Scope::ArgoCd)));
+    // One for each environment, so that several installations share a cluster without taking rights from each other.
+    for environment in environments {
+        let named = rights::granted(EXECUTOR_ACCOUNT).iter().filter(|rule| rule.named);
+        let named: Vec<Value> = named.map(|rule| rule.rbac(&[environment.as_str()])).collect();
+        objects.extend(of(&format!("{EXECUTOR_ACCOUNT}-{environment}"), &named));
+    }
+    objects
+}
+
+/// The same where Argo CD is somebody else's: its owner makes them, so they do not carry our label. With the last of them he hands
+/// the AppProject over by name (SPEC.md section 4).
+pub fn handed(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
+    let mut objects = of_argocd(places, environments);
+    for placed in &mut objects {
+        unlabelled(&mut placed.object);
+    }
+    objects
+}
+
+/// Without the label that says whose it is.
+pub(crate) fn unlabelled(object: &mut Value) {
+    if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|label, _| label != MANAGED_BY);
+    }
 }
 
 /// What says that environments were prepared to the end: it is written last of all. By the digest of what a run relies on,
@@ -92,40 +131,26 @@ pub(super) fn metadata(name: &str, namespace: Option<&str>) -> Value {
     metadata
 }
 
-fn roles(places: &Places, environments: &[EnvironmentName]) -> Vec<Placed> {
-    let of = |name: &str, account: &str, namespace: &str, rules: Vec<Value>| {
-        let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": metadata(name, Some(namespace)), "rules": rules,
-        });
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": metadata(name, Some(namespace)),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": places.workflows}],
-        });
-        [placed(collection("roles"), role), placed(collection("rolebindings"), binding)]
-    };
-    let rules = |account: &str, scope: Scope| -> Vec<Value> {
-        let here = rights::granted(account).iter().filter(|rule| rule.scope == scope && !rule.named);
-        here.map(|rule| rule.rbac(&[])).collect()
-    };
-    let mut objects = Vec::new();
-    for (scope, namespace) in [(Scope::Workflows, &places.workflows), (Scope::ArgoCd, &places.argocd)] {
-        objects.extend(of(EXECUTOR_ACCOUNT, EXECUTOR_ACCOUNT, namespace, rules(EXECUTOR_ACCOUNT, scope)));
-    }
-    // One for each environment, so that several installations share a cluster without taking rights from each other.
-    for environment in environments {
-        let named = rights::granted(EXECUTOR_ACCOUNT).iter().filter(|rule| rule.named);
-        let named = named.map(|rule| rule.rbac(&[environment.as_str()])).collect();
-        let name = format!("{EXECUTOR_ACCOUNT}-{environment}");
-        objects.extend(of(&name, EXECUTOR_ACCOUNT, &places.argocd, named));
-    }
-    for account in [PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT] {
-        objects.extend(of(account, account, &places.workflows, rules(account, Scope::Workflows)));
-    }
-    objects
+/// What an account may do in the namespaces of a scope, whatever the environment is.
+fn rules(account: &str, scope: Scope) -> Vec<Value> {
+    let here = rights::granted(account).iter().filter(|rule| rule.scope == scope && !rule.named);
+    here.map(|rule| rule.rbac(&[])).collect()
+}
+
+/// A role, and that an account of runs has it.
+fn role(places: &Places, name: &str, account: &str, namespace: &str, rules: &[Value]) -> [Placed; 2] {
+    let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": metadata(name, Some(namespace)), "rules": rules,
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": metadata(name, Some(namespace)),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": places.workflows}],
+    });
+    [placed(collection("roles"), role), placed(collection("rolebindings"), binding)]
 }
 
 /// The executor plugin, as Argo Workflows finds it: a ConfigMap with a label.
@@ -185,6 +210,22 @@ pub fn app_project(places: &Places, environment: &EnvironmentName, window: &[Val
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_argo_cd_is_somebody_elses_its_owner_makes_what_is_in_its_namespace_and_nothing_else() {
+        let environments: [EnvironmentName; 2] = ["dev".parse().unwrap(), "production".parse().unwrap()];
+        let places = Places::default();
+        let namespace = |placed: &Placed| placed.object["metadata"]["namespace"].as_str().map(str::to_owned);
+        assert!(of_runs(&places).iter().all(|placed| namespace(placed).is_none_or(|found| found == "argo")));
+        let handed = handed(&places, &environments);
+        assert_eq!(handed.len(), 6);
+        for placed in &handed {
+            assert_eq!(namespace(placed).as_deref(), Some("argocd"));
+            assert!(!crate::render::is_ours(&placed.object), "{}", placed.object);
+        }
+        // Both together are everything.
+        assert_eq!(of_runs(&places).len() + handed.len(), bootstrap(&places, &environments).len());
+    }
 
     #[test]
     fn a_receipt_is_of_one_environment_and_of_everything_that_a_run_relies_on() {

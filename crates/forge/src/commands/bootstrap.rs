@@ -9,7 +9,9 @@ use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
-use forge_core::install::{BootstrapPlan, CHARTS_FOLDER, HISTORY, Wanted as Chosen, fragments, merges, values_path};
+use forge_core::install::{
+    BootstrapPlan, CHARTS_FOLDER, Fragment, HISTORY, Wanted as Chosen, fragments, handed, merges, values_path,
+};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{self, Places};
@@ -163,7 +165,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     if arguments.print {
         let own = asked.then(|| vendored(&folder));
-        let printed = Printed { usable: &usable, purpose: &purpose, places: &places, events: events.as_ref(), own };
+        let handed = if purpose.handed { handed(&places, &held) } else { Vec::new() };
+        let (usable, purpose, places, events) = (&usable, &purpose, &places, events.as_ref());
+        let printed = Printed { usable, purpose, places, events, own, handed };
         output.data(&match arguments.output {
             Format::Text => printed.text()?,
             format => {
@@ -171,7 +175,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
                 document(format, &json!(printed.plan(&charts, &held, install::root(repository)?.as_ref())?))
             }
         })?;
-        if arguments.output == Format::Text && events.as_ref().is_some_and(Events::pushes) {
+        if arguments.output == Format::Text && events.is_some_and(Events::pushes) {
             let (name, key) = (render::WEBHOOK_SECRET, render::WEBHOOK_SECRET_KEY);
             output.say(&format!(
                 "note: what deliveries are signed with is not printed; make it: kubectl create secret generic {name} -n {} --from-literal={key}=$(openssl rand -hex 32)",
@@ -190,8 +194,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     if arguments.credentials {
         return block_on(async {
             let cluster = Cluster::connect(&arguments.cluster).await?;
-            let (cluster, root) = (&cluster, None);
-            let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root };
+            let (cluster, root, handed) = (&cluster, None, purpose.handed);
+            let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
             credentials(&wanted, output).await
         })?;
     }
@@ -223,7 +227,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
-        let workflows = places.workflows.clone();
+        let (workflows, handed) = (places.workflows.clone(), purpose.handed);
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
         // The checks listen to interrupts, and who has once listened has to go on.
@@ -242,8 +246,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let patience = phase.timeout;
-        let root = root.map(|root| Rooting { root, asked, patience });
-        let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
+        let (cluster, root) = (&cluster, root.map(|root| Rooting { root, asked, patience }));
+        let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
         let done = tokio::select! {
             // Said as it happens: whoever fails half way has made something all the same.
             done = bootstrap(&wanted, &mut say) => Some(done?),
@@ -307,13 +311,15 @@ struct Printed<'p> {
     places: &'p Places,
     events: Option<&'p Events<'p>>,
     own: Option<Source>,
+    /// What the owner of Argo CD makes in its namespace.
+    handed: Vec<Fragment>,
 }
 
 impl Printed<'_> {
     /// YAML documents, with why as comments.
     fn text(&self) -> Result<String, Failure> {
         let (health, values) = (self.usable.health_checks()?, self.usable.values()?);
-        let own = render::bootstrap(self.places, &self.purpose.environments);
+        let own = own::applied(self.places, &self.purpose.environments, self.purpose.handed);
         let triggers = self.events.map(|events| events.objects(self.places)).unwrap_or_default();
         let mut documents: Vec<String> =
             own.iter().chain(&triggers).map(|placed| yaml::write(&placed.object)).collect();
@@ -331,7 +337,7 @@ impl Printed<'_> {
                 chart.name, chart.version, chart.name,
             ));
         }
-        documents.extend(fragments(self.purpose, &health));
+        documents.extend(fragments(self.purpose, &health, &self.handed));
         Ok(documents.join("---\n"))
     }
 
@@ -358,14 +364,15 @@ impl Printed<'_> {
             let stream = yaml::read(&text, Dialect::Kubernetes, Limits::FILE);
             application = stream.documents.first().map(Node::to_json);
         }
+        let environments = self.purpose.environments.as_slice();
         Ok(BootstrapPlan {
             field_manager: MANAGER.to_owned(),
             history_max: HISTORY,
             namespaces,
             charts: install::planned(&installing),
             application,
-            objects: own::planned(self.places, &self.purpose.environments, held, self.events, root),
-            merge: merges(self.purpose, &health),
+            objects: own::planned(self.places, (environments, self.purpose.handed), held, self.events, root),
+            merge: merges(self.purpose, &health, &self.handed),
         })
     }
 }
@@ -395,7 +402,11 @@ async fn checked(
     {
         places = prepared;
     }
-    let mut objects = render::bootstrap(&places, &purpose.environments);
+    let environments = &purpose.environments;
+    let (mut objects, mut lacking) = (own::applied(&places, environments, purpose.handed), Vec::new());
+    if purpose.handed {
+        lacking = own::lacking(&cluster, (purpose.workflows.as_str(), purpose.argocd.as_str()), environments).await?;
+    }
     objects.extend(render::receipts(&places, &purpose.environments));
     let (mut signed, mut unwanted) = (false, Vec::new());
     if let Some(events) = events
@@ -405,8 +416,10 @@ async fn checked(
         signed = events.pushes();
         unwanted = own::unwanted(&cluster, &places, events).await?;
     }
-    let (objects, unwanted) = (&objects, &unwanted);
-    let compared = Compared { purpose, health, installing, objects, projects, signed, unwanted, root };
+    // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
+    let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
+    let (objects, unwanted, lacking) = (&objects, &unwanted, &lacking);
+    let compared = Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
 use forge_core::failure::Failure;
+use forge_core::format::ArgoInstall;
 use forge_core::install::says;
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose};
@@ -233,7 +234,9 @@ pub(super) async fn prepared(
     let environments = vec![environment.clone()];
     let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
     let (lifetime, events) = (token::LIFETIME, Some(events(desired, environment)));
-    let wanted = Wanted { cluster, places, environments, held, server: None, token: None, lifetime, events, root };
+    let (server, token) = (None, None);
+    let handed = desired.repository().installation.argo.cd == ArgoInstall::Existing;
+    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }

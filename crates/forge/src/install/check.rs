@@ -8,7 +8,7 @@ use forge_core::install::{
     receipt_name, says,
 };
 use forge_core::name::EnvironmentName;
-use forge_core::preflight::{Component, Intent, Purpose};
+use forge_core::preflight::{Component, Intent, Purpose, is_foreign};
 use forge_core::render::{ARGOCD_SECRET, Placed, WEBHOOK_SECRET, handing, is_ours};
 use forge_core::repository::ROOT_APP_FILE;
 use forge_core::root::{self, Handover, Root, identity};
@@ -35,6 +35,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) objects: &'c [Placed],
     /// Environments whose AppProjects must be there: with a root file, all that it brings.
     pub(crate) projects: &'c [EnvironmentName],
+    /// What the owner of an Argo CD that is somebody else's has not made in its namespace.
+    pub(crate) lacking: &'c [String],
     /// A Git host tells of pushes, so there must be something that it signs with.
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
@@ -61,7 +63,7 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
     }
     if Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Existing) {
         let observed = observe(cluster, &purpose).await?;
-        existing(&purpose, compared.health, &observed, &mut checked);
+        existing(&purpose, compared.health, &observed, compared.lacking, &mut checked);
     }
     own(cluster, compared, &mut checked).await?;
     if let Some((root, asked)) = compared.root {
@@ -131,7 +133,13 @@ async fn observe(cluster: &Cluster, purpose: &Purpose) -> Result<Observed, Clust
 }
 
 /// Parts of Argo that are somebody else's.
-fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, checked: &mut BootstrapCheck) {
+fn existing(
+    purpose: &Purpose,
+    health: &HealthChecks,
+    observed: &Observed,
+    lacking: &[String],
+    checked: &mut BootstrapCheck,
+) {
     let found = differences(purpose, observed, health);
     for component in Component::ALL {
         if purpose.intent(component) != Intent::Existing {
@@ -147,6 +155,11 @@ fn existing(purpose: &Purpose, health: &HealthChecks, observed: &Observed, check
                 }
                 Weight::Advice => checked.advice(part, &what, &difference.fix),
             }
+        }
+        for what in lacking.iter().filter(|_| component == Component::Cd) {
+            good = false;
+            let fix = format!("let its owner make it in `{}`, as `forge bootstrap --print` has it", purpose.argocd);
+            checked.missing(part, &format!("{}: {what}", component.title()), &fix);
         }
         if good {
             checked.good(part, &format!("{} is as Forge needs it", component.title()));
@@ -192,11 +205,13 @@ fn object(wanted: &Value, live: Option<&Value>, checked: &mut BootstrapCheck) {
     let name = identity(wanted);
     match live {
         None => checked.missing(OWN, &format!("{name} is not there"), AGAIN),
-        Some(live) if !is_ours(live) => {
+        Some(live) if is_foreign(live, wanted) => {
             let fix = format!("rename or remove it, or hand it over: {}", handing(wanted));
             checked.missing(OWN, &format!("{name} is somebody else's"), &fix);
         }
-        Some(live) if !says(live, wanted) => checked.missing(OWN, &format!("{name} says something else"), AGAIN),
+        Some(live) if is_ours(live) && !says(live, wanted) => {
+            checked.missing(OWN, &format!("{name} says something else"), AGAIN);
+        }
         Some(_) => {}
     }
 }
@@ -416,10 +431,13 @@ mod tests {
         let wanted = json!({"kind": "Sensor", "metadata": metadata, "spec": {"a": 1}});
         let mut other = wanted.clone();
         other["spec"]["a"] = json!(2);
-        let mut foreign = wanted.clone();
+        let mut same = wanted.clone();
+        same["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        let mut foreign = other.clone();
         foreign["metadata"]["labels"] = json!({});
         for (live, expected) in [
             (Some(wanted.clone()), None),
+            (Some(same), None),
             (None, Some("Sensor forge-dev is not there")),
             (Some(other), Some("Sensor forge-dev says something else")),
             (Some(foreign), Some("Sensor forge-dev is somebody else's")),
@@ -462,7 +480,7 @@ mod tests {
         });
         let observed = Observed { workloads: vec![controller], ..Observed::default() };
         let mut checked = BootstrapCheck::default();
-        existing(&purpose, &health(), &observed, &mut checked);
+        existing(&purpose, &health(), &observed, &[], &mut checked);
         assert_eq!(checked.missing, 0);
         let text = checked.text();
         let lines: Vec<&str> = text.lines().collect();

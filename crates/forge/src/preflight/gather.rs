@@ -15,7 +15,9 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::bootstrap;
 use crate::cluster::{Cluster, ClusterError, path};
+use crate::run::prepare;
 
 /// How many rights, or objects, are asked for at once.
 const AT_ONCE: usize = 16;
@@ -67,7 +69,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     let classes = path::global("storage.k8s.io", "v1", "storageclasses");
     let classes = cluster.list(&classes, "");
     let policies = cluster.get("/apis/admissionregistration.k8s.io/v1");
-    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account, own) = tokio::join!(
+    let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account, own, lacking) = tokio::join!(
         answers(cluster, purpose),
         who(cluster),
         nodes,
@@ -80,6 +82,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         projects(cluster, purpose),
         account(cluster, &purpose.workflows),
         own(cluster, purpose),
+        lacking(cluster, purpose),
     );
     let nodes = looked(nodes).map(|nodes| nodes.iter().map(NodeFacts::read).collect::<Vec<_>>());
     let classes = looked(classes).map(|classes| classes.iter().map(ClassFacts::read).collect::<Vec<_>>());
@@ -116,6 +119,9 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
         looked(own).judged(Check::Own, |found| preflight::own(found)),
         looked(projects).judged(Check::Windows, |projects| preflight::windows(projects)),
     ];
+    if purpose.handed {
+        judged.push(looked(lacking).judged(Check::Merged, |lacking| preflight::merged(&purpose.argocd, lacking)));
+    }
     let argo = looked(argo);
     judged.extend(Component::ALL.map(|component| {
         argo.judged(component.check(), |(workloads, ours)| preflight::argo(component, purpose, workloads, ours))
@@ -277,22 +283,36 @@ async fn definitions(cluster: &Cluster, purpose: &Purpose) -> Result<Definitions
     Ok(Definitions { found, served, describes_windows: described })
 }
 
-/// What is there under the names of what bootstrap makes, as far as the account may look.
-async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<Value>, ClusterError> {
-    let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
-    let places = Places { workflows, argocd, image, ..Places::default() };
-    let mut objects = render::bootstrap(&places, &purpose.environments);
+/// What is there under the names of what bootstrap makes, as far as the account may look, and what it should be: with what the cluster
+/// was prepared with, where it was.
+async fn own(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<(Value, Value)>, ClusterError> {
+    let noted = prepare::prepared(cluster, &purpose.workflows, &purpose.argocd).await.ok().flatten();
+    let places = noted.unwrap_or_else(|| {
+        let (workflows, argocd, image) = (purpose.workflows.clone(), purpose.argocd.clone(), purpose.image.clone());
+        Places { workflows, argocd, image, ..Places::default() }
+    });
+    let mut objects = bootstrap::applied(&places, &purpose.environments, purpose.handed);
     objects.extend(render::receipts(&places, &purpose.environments));
     let asked = futures::stream::iter(objects).map(|placed| async move {
         let name = placed.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         match cluster.get(&path::object(&placed.collection, name)).await {
             Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(None),
-            other => other,
+            Err(error) => Err(error),
+            Ok(live) => Ok(live.map(|live| (live, placed.object))),
         }
     });
-    let found: Vec<Result<Option<Value>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
-    let found = found.into_iter().collect::<Result<Vec<Option<Value>>, ClusterError>>()?;
+    let found: Vec<Result<Option<(Value, Value)>, ClusterError>> = asked.buffered(AT_ONCE).collect().await;
+    let found = found.into_iter().collect::<Result<Vec<Option<(Value, Value)>>, ClusterError>>()?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// What its owner has not made in Argo CD's namespace, where it is somebody else's.
+async fn lacking(cluster: &Cluster, purpose: &Purpose) -> Result<Vec<String>, ClusterError> {
+    if !purpose.handed {
+        return Ok(Vec::new());
+    }
+    let places = (purpose.workflows.as_str(), purpose.argocd.as_str());
+    bootstrap::lacking(cluster, places, &purpose.environments).await
 }
 
 /// The AppProjects of environments; nothing for one that is not there.

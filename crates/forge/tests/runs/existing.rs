@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use forge_testkit::order::Line;
-use forge_testkit::platform::{Platform, attempts, mark};
+use forge_testkit::platform::{Platform, attempts, mark, merge};
 use forge_testkit::sandbox::{Ended, Sandbox, run};
 use forge_testkit::twin::{self, TwinNode, config_map, deployment};
 use serde_json::{Value, json};
@@ -116,20 +116,24 @@ impl Existing {
         lines.filter(|line| is_forge(&line.user) && !line.resource.starts_with("selfsubject")).collect()
     }
 
-    /// What is Forge's own, by INV-11: what it makes itself. All of it is named `forge-…`, but for the AppProject, which is
-    /// named after its environment. A request to Argo CD goes through the API server and writes nothing there; what Argo CD
-    /// writes then is limited by the policy of the account.
+    /// What is Forge's own, by INV-11: what it makes itself, all of it named `forge-…`, in no namespace or in that of runs. In Argo CD's
+    /// only the account of a run writes, and only the AppProject that its owner handed over by name. A request to Argo CD goes
+    /// through the API server and writes nothing there; what Argo CD writes then is limited by the policy of the account.
     fn is_ours(&self, line: &Line) -> bool {
         let (place, ours) = (line.namespace.as_str(), line.name.starts_with("forge-"));
         let checked = place.starts_with("forge-preflight-");
         match line.resource.as_str() {
             "services" => line.subresource == "proxy" && place == "argocd",
-            "appprojects" => place == "argocd" && line.name == self.stage.environment.name,
+            "appprojects" => {
+                let run = line.user.ends_with(":forge-executor");
+                run && place == "argocd" && line.name == self.stage.environment.name
+            }
             "namespaces" => line.name.starts_with("forge-preflight-"),
             "pods" => checked || (ours && place == "argo"),
             "clusterworkflowtemplates" | "validatingadmissionpolicies" | "validatingadmissionpolicybindings" => ours,
-            "roles" | "rolebindings" => ours && ["argo", "argocd"].contains(&place),
-            "serviceaccounts" | "secrets" | "configmaps" | "jobs" | "workflows" => ours && place == "argo",
+            "roles" | "rolebindings" | "serviceaccounts" | "secrets" | "configmaps" | "jobs" | "workflows" => {
+                ours && place == "argo"
+            }
             // What Argo Workflows has its agent and its pods write about a Workflow of ours.
             "workflowtasksets" | "workflowtaskresults" => ours && place == "argo",
             _ => false,
@@ -139,7 +143,8 @@ impl Existing {
     /// Of the objects that lines name, those that do not carry Forge's label.
     fn unlabelled(&self, lines: &[Line]) -> Vec<String> {
         let made = lines.iter().filter(|line| {
-            let elsewhere = ["services", "namespaces", "pods", "workflowtasksets", "workflowtaskresults"];
+            let elsewhere =
+                ["services", "namespaces", "pods", "workflowtasksets", "workflowtaskresults", "appprojects"];
             !elsewhere.contains(&line.resource.as_str())
         });
         let made: BTreeSet<[&str; 3]> =
@@ -172,7 +177,8 @@ fn an_argo_of_somebody_else_is_told_what_it_lacks_used_as_it_is_and_never_writte
         ("advice", "argo-cd", "controller.sync.wave.delay.seconds"),
         ("advice", "argo-workflows", "ARGO_EXECUTOR_PLUGINS"),
         ("advice", "argo-workflows", "DEFAULT_REQUEUE_TIME"),
-        ("missing", "forge", "AppProject"),
+        ("missing", "argo-cd", "Role forge-executor is not there"),
+        ("missing", "argo-cd", "AppProject"),
     ] {
         let found = told.iter().any(|(is, of, what)| is == verdict && of == part && what.contains(words));
         assert!(found, "{verdict} {part} {words}: {told:?}");
@@ -192,6 +198,7 @@ fn an_argo_of_somebody_else_is_told_what_it_lacks_used_as_it_is_and_never_writte
     variables.retain(|variable| variable["name"] != "ARGO_EXECUTOR_PLUGINS");
     assert_eq!(variables.len(), 1, "{variables:?}");
     existing.both(REUSE, &values("argo-cd"), &without);
+    merge(existing.sandbox(), &printed);
     let (_, told) = existing.check();
     let owners = told.iter().filter(|(verdict, part, _)| verdict == "missing" && part != "forge");
     assert_eq!(owners.collect::<Vec<_>>(), Vec::<&Told>::new());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use forge_testkit::platform::{Platform, attempts, mark};
+use forge_testkit::platform::{Platform, attempts, mark, merge};
 use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
 use serde_json::{Value, json};
 
@@ -363,6 +363,18 @@ mod alone {
     fn a_good_cluster_is_ready_and_nothing_is_left() {
         let sandbox = &Platform::shared().sandbox;
         let image = Platform::shared().image();
+        // Its owner has made what is printed for him.
+        let printing = folder(EXISTING);
+        let mut print = Command::new(&Platform::shared().binary);
+        print.args(["bootstrap", "--print", "--image", image, "--output", "json"]).current_dir(printing.path());
+        let printed = run(print.env_remove("FORGE_ENVIRONMENT"), None);
+        assert_eq!(printed.code, 0, "{}", printed.stderr);
+        let _undo = undo(&[
+            &["delete", "role", "forge-executor-preflight", "-n", "argocd"],
+            &["delete", "rolebinding", "forge-executor-preflight", "-n", "argocd"],
+            &["delete", "appproject", "preflight", "-n", "argocd"],
+        ]);
+        merge(sandbox, &serde_json::from_str(&printed.stdout).unwrap());
         let before = everything(sandbox);
         let (ended, report) = check(EXISTING, &["--image", image, "--storage"]);
         assert_eq!(ended.code, 0, "{report:#}\n{}", ended.stderr);

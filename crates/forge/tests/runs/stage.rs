@@ -33,6 +33,8 @@ impl Stage {
     pub(crate) fn prepared(environment: Environment, options: Options) -> Self {
         let stage = Self { environment, options };
         let image = stage.environment.platform.image().to_owned();
+        // Argo CD is the sandbox's, and so is what is in its namespace.
+        stage.environment.merge();
         let made = stage.forge(&["bootstrap", "--image", &image]);
         assert_eq!(made.code, 0, "{}", made.stderr);
         // After the AppProject, whose window holds them: nothing starts by itself.

@@ -20,7 +20,7 @@ fn chain(options: &forge_testkit::twin::Options) -> Vec<TwinNode> {
 /// Runs until the slow one is on its way, then ends the run like this; the window holds exactly what is not proven.
 fn ended_by(test: &str, end: impl FnOnce(&Stage, &str)) {
     let stage = Stage::new(test, true, chain);
-    assert_eq!(stage.held(), names(&["first", "last", "slow"]), "bootstrap holds everything");
+    assert_eq!(stage.held(), names(&["first", "last", "slow"]), "the AppProject holds everything");
     let started = stage.forge(&["platform", "deploy", "--detach"]);
     assert_eq!(started.code, 0, "{}", started.stderr);
     stage.until_asked("slow");

@@ -8,6 +8,7 @@ use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
+use forge_core::format::{Argo, ArgoInstall};
 use forge_core::graph::Scope;
 use forge_core::plan::plan;
 use forge_core::run::{Record, RunPlan, Runner};
@@ -15,6 +16,7 @@ use forge_core::view::{LookedAt, RunReport};
 use jiff::Timestamp;
 
 use crate::argocd::ArgoCd;
+use crate::bootstrap;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::commands::selection;
@@ -141,18 +143,16 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         band: arguments.band,
         credentials: GitCredentials::Helper,
     };
-    let argocd_namespace = repository.installation.argo.namespace.to_string();
-    block_on(deploy(arguments, &argocd_namespace, &made, output))?
+    let argo = &repository.installation.argo;
+    block_on(deploy(arguments, argo, &made, output))?
 }
 
-async fn deploy(
-    arguments: &Arguments,
-    argocd_namespace: &str,
-    made: &Made<'_>,
-    output: &mut Output<'_>,
-) -> Result<Exit, Failure> {
+async fn deploy(arguments: &Arguments, argo: &Argo, made: &Made<'_>, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let cluster = Cluster::connect(&arguments.cluster).await?;
-    let place = prepare::place(&cluster, &arguments.cluster.workflows_namespace, argocd_namespace).await?;
+    let place = prepare::place(&cluster, &arguments.cluster.workflows_namespace, argo.namespace.as_str()).await?;
+    if argo.cd == ArgoInstall::Existing {
+        bootstrap::project_is_there(&cluster, argo.namespace.as_str(), &made.plan.environment).await?;
+    }
     let argocd = ArgoCd::through(&cluster, &place.places.workflows).await?;
     let (runner, note) = prepare::runner(&place, arguments.runner.map(Runner::from)).await?;
     if let Some(note) = note {
