@@ -112,11 +112,12 @@ const MERGING: Duration = Duration::from_secs(60);
 
 /// Makes the whole objects of what `forge bootstrap --print --output json` has for owners.
 pub fn merge(sandbox: &Sandbox, printed: &Value) {
-    let parts = printed["merge"].as_array().into_iter().flatten();
-    let fragments = parts.filter_map(|part| part["fragments"].as_array()).flatten();
-    for object in fragments.filter(|fragment| fragment["whole"] == true).map(|fragment| &fragment["object"]) {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let list = |value: &Value, key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let fragments = list(printed, "merge").into_iter().flat_map(|part| list(&part, "fragments"));
+    let whole = fragments.filter(|fragment| fragment.get("whole") == Some(&Value::Bool(true)));
+    for object in whole.filter_map(|fragment| fragment.get("object").cloned()) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = (text("/kind"), text("/metadata/name"));
         let there = ["get", kind, name, "-n", ARGOCD, "--ignore-not-found", "-o", "name"];
         if kind == "AppProject" && !sandbox.kubectl(&there).trim().is_empty() {
             continue;

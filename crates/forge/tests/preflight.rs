@@ -632,7 +632,8 @@ fn where_namespaces_may_not_be_made_the_pod_starts_where_runs_do_and_is_removed_
 
 #[test]
 fn where_accounts_of_a_run_have_credentials_for_a_registry_the_pod_starts_with_them() {
-    let with = json!({"imagePullSecrets": [{"name": "registry"}]});
+    let ours = json!({"labels": {"app.kubernetes.io/managed-by": "forge"}});
+    let with = json!({"metadata": ours, "imagePullSecrets": [{"name": "registry"}]});
     let account = |name: &str| format!("/api/v1/namespaces/argo/serviceaccounts/{name}");
     let mut world = good();
     for name in ["forge-executor", "forge-workflow"] {
