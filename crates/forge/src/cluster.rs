@@ -164,8 +164,7 @@ impl Cluster {
 
     /// The metadata of all objects of a collection, for what is large and of which nothing else matters.
     pub(crate) async fn list_metadata(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
-        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        self.pages(path, selector, metadata).await
+        self.pages(path, selector, &metadata("PartialObjectMetadataList")).await
     }
 
     async fn pages(&self, path: &str, selector: &str, accept: &str) -> Result<Vec<Value>, ClusterError> {
@@ -219,6 +218,11 @@ impl Cluster {
             _ => Ok(()),
         }
     }
+}
+
+/// What asks the API server for metadata alone; a server that does not know how sends everything.
+fn metadata(of: &str) -> String {
+    format!("application/json;as={of};g=meta.k8s.io;v=v1,application/json")
 }
 
 /// An answer, or that there was none in time.

@@ -72,7 +72,7 @@ impl Policy<'_> {
 
 /// The policies of the accounts of a run.
 pub(super) fn policies(places: &Places) -> Vec<Placed> {
-    [windows(), workflows(places), records()].iter().flat_map(|policy| policy.objects(places)).collect()
+    [windows(), workflows(), records()].iter().flat_map(|policy| policy.objects(places)).collect()
 }
 
 /// A field that is what it was. Absent is the same as empty: the API server leaves empty ones out.
@@ -125,8 +125,8 @@ fn windows() -> Policy<'static> {
 
 /// A Workflow gives its pods an account, so who may make any Workflow is every account of the namespace: the executor makes
 /// only those that are rendered here, and changes nothing of one but that it is to stop.
-fn workflows(places: &Places) -> Policy<'static> {
-    let made = made(places).into_iter();
+fn workflows() -> Policy<'static> {
+    let made = made().into_iter();
     let made = made.map(|(rule, message)| (format!("request.operation != 'CREATE' || ({rule})"), message));
     let fields = [
         ("metadata.labels", "{}"),
@@ -157,7 +157,7 @@ fn workflows(places: &Places) -> Policy<'static> {
 
 /// What must hold of a Workflow that is made. What each costs grows with its tasks by some tens, so that the largest that is
 /// ever submitted stays far below what the API server allows one expression.
-fn made(places: &Places) -> Vec<(String, &'static str)> {
+fn made() -> Vec<(String, &'static str)> {
     // Without a loop over its fields: there are as many as are known.
     let fields =
         ["template", "templateRef", "arguments", "dependencies"].map(|field| format!("(has(k.{field}) ? 1 : 0)"));
@@ -186,18 +186,22 @@ fn made(places: &Places) -> Vec<(String, &'static str)> {
             ),
             "the Workflow of a run is made of the tasks of forge-node, and of nothing of its own",
         ),
-        (patched(places), "the pods of a run are patched as is rendered: a patch could give them another account"),
+        (patched(), "the pods of a run are patched as is rendered: a patch could give them another account"),
     ]
 }
 
-/// The patch of pods, whatever the number of workers is. It is text in which nothing else fits into the place of the number.
-fn patched(places: &Places) -> String {
-    const MARK: &str = "@workers@";
-    let agent = pod_patch(Runner::Plugin, MARK, places).to_string();
-    let (before, after) = agent.split_once(MARK).unwrap_or((agent.as_str(), ""));
-    let pod = pod_patch(Runner::Pod, MARK, places);
+/// The patch of pods, whatever tick and number of workers are. It is text in which nothing else fits into the places of the numbers.
+fn patched() -> String {
+    const TICK: &str = "@tick@";
+    const WORKERS: &str = "@workers@";
+    let agent = pod_patch(Runner::Plugin, TICK, WORKERS).to_string();
+    let (before, rest) = agent.split_once(TICK).unwrap_or((agent.as_str(), ""));
+    let (between, after) = rest.split_once(WORKERS).unwrap_or((rest, ""));
+    let pod = pod_patch(Runner::Pod, TICK, WORKERS);
+    let patch = "object.spec.podSpecPatch";
+    let longest = before.len() + between.len() + after.len() + 2 * MOST_DIGITS;
     format!(
-        "object.spec.podSpecPatch == '{pod}' || (object.spec.podSpecPatch.startsWith('{before}') && object.spec.podSpecPatch.endsWith('{after}') && size(object.spec.podSpecPatch) <= size('{before}') + size('{after}') + {MOST_DIGITS})"
+        "{patch} == '{pod}' || ({patch}.startsWith('{before}') && {patch}.contains('{between}') && {patch}.endsWith('{after}') && size({patch}) <= {longest})"
     )
 }
 
@@ -237,7 +241,7 @@ mod tests {
     /// What the policy minds of a Workflow that is made.
     fn minded(workflow: &Value) -> Vec<&'static str> {
         let broken = |(rule, _): &(String, &str)| !gate::holds(rule, workflow);
-        made(&Places::default()).into_iter().filter(broken).map(|(_, message)| message).collect()
+        made().into_iter().filter(broken).map(|(_, message)| message).collect()
     }
 
     #[test]

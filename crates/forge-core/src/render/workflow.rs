@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::digest::Digest;
-use crate::run::{RunPlan, Runner, plan_name, plan_pieces};
+use crate::run::{BAND, RunPlan, Runner, plan_name, plan_pieces};
 
 /// Largest Workflow that is submitted. Kubernetes takes about 1.5 MiB; the rest is for the status.
 pub const WORKFLOW_LIMIT: usize = 700 << 10;
@@ -63,6 +63,8 @@ pub const GIT_SECRET: &str = "forge-git";
 pub const GIT_SECRET_PATH: &str = "/secrets/git";
 /// The agent's tick unless bootstrap was told another one. Chosen by measurement (docs/adr/0012).
 pub const AGENT_TICK: u32 = 50;
+/// What the tick of a large graph does not exceed.
+const LONGEST_TICK: u32 = 500;
 /// Ticks that make sense: below, the agent does nothing else; above are Argo Workflows' own ten seconds.
 pub const AGENT_TICKS: std::ops::RangeInclusive<u32> = 10..=10_000;
 
@@ -223,10 +225,7 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
             {"name": "plan", "value": run.plan},
             {"name": "image", "value": places.image},
         ]},
-        // A held request occupies a worker, so there is one for each node that can be open at once, one for each band that is
-        // not, and some more.
-        "podSpecPatch":
-            pod_patch(run.runner, &(run.tasks.len() + run.bands().len() + 15).to_string(), places).to_string(),
+        "podSpecPatch": pod_patch(run.runner, &tick(run, places).to_string(), &workers(run).to_string()).to_string(),
         "templates": templates,
     });
     if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
@@ -248,10 +247,23 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
     })
 }
 
+/// The agent's tick: for a graph of many nodes it is longer, because the controller writes the whole Workflow again whenever it
+/// hears of something, and what ends within a tick it hears of at once.
+fn tick(run: &RunPlan, places: &Places) -> u32 {
+    let times = u32::try_from(run.tasks.len() / BAND).unwrap_or(u32::MAX).max(1);
+    places.agent_tick.saturating_mul(times).min(places.agent_tick.max(LONGEST_TICK))
+}
+
+/// The agent's workers. A held request occupies one, so there is one for each node that can be open at once, one for each band that
+/// is not, and some more.
+fn workers(run: &RunPlan) -> usize {
+    run.tasks.len() + run.bands().len() + 15
+}
+
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
 /// which would be most of a run), and what only volumes carry: the token of the Argo CD account and credentials for Git. No
 /// `subPath`: only a whole volume follows a Secret that changes. The policy of the account that submits it knows this text.
-pub(super) fn pod_patch(runner: Runner, workers: &str, places: &Places) -> Value {
+pub(super) fn pod_patch(runner: Runner, tick: &str, workers: &str) -> Value {
     // A place for clones of repositories: the root of the container cannot be written.
     let mounts = json!([
         {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
@@ -266,7 +278,7 @@ pub(super) fn pod_patch(runner: Runner, workers: &str, places: &Places) -> Value
     let containers = match runner {
         Runner::Plugin => json!([
             {"name": "main", "env": [
-                {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{}ms", places.agent_tick)},
+                {"name": "ARGO_AGENT_PATCH_RATE", "value": format!("{tick}ms")},
                 {"name": "ARGO_AGENT_TASK_WORKERS", "value": workers},
             ], "resources": {"limits": {"cpu": "1", "memory": "512Mi"}}},
             {"name": PLUGIN, "volumeMounts": mounts},

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Cluster, ClusterError, escaped, within};
+use super::{Cluster, ClusterError, escaped, metadata, within};
 
 /// How long one watch lasts before it is renewed.
 const RENEWED: u64 = 290;
@@ -40,6 +40,9 @@ pub(crate) type Store = BTreeMap<String, Value>;
 /// What is kept of an object that is followed. The rest of it is never built: a Workflow of a thousand nodes is a megabyte,
 /// ten times a second.
 pub(crate) trait Kept: DeserializeOwned + Send + 'static {
+    /// True where metadata is all of it: the API server sends nothing else then.
+    const METADATA: bool = false;
+
     /// As an object with what was kept. Name and namespace are part of it.
     fn kept(self) -> Value;
 }
@@ -216,7 +219,8 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let selector = escaped(selector);
         let uri = format!("{collection}?labelSelector={selector}");
-        let request = Request::get(uri.as_str()).body(Vec::new());
+        let accept = |of: &str| if T::METADATA { metadata(of) } else { "application/json".to_owned() };
+        let request = Request::get(uri.as_str()).header("accept", accept("PartialObjectMetadataList")).body(Vec::new());
         let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
         let list: List<T> = within(&uri, async { Ok(self.client.request(request).await?) }).await?;
         let version = list.metadata.resource_version;
@@ -227,8 +231,8 @@ impl Cluster {
         let uri = format!(
             "{collection}?labelSelector={selector}&watch=true&allowWatchBookmarks=true&timeoutSeconds={RENEWED}&resourceVersion={version}"
         );
-        let request =
-            Request::get(uri).body(Vec::new()).map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        let request = Request::get(uri).header("accept", accept("PartialObjectMetadata")).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
         let lines = tokio::time::timeout(Duration::from_secs(20), self.client.request_stream(request)).await;
         let lines = lines.map_err(|_| ClusterError::Unreachable("a watch was not answered".to_owned()))??;
         let mut lines = std::pin::pin!(lines.lines());

@@ -24,7 +24,7 @@ use forge_core::run::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use finish::Finish;
 use workflow::{Followed, Found};
@@ -42,6 +42,8 @@ use crate::serve;
 
 /// Between two writes of the window.
 const WINDOW_PACE: Duration = Duration::from_millis(250);
+/// How long changes are gathered, for each task.
+const GATHERED: Duration = Duration::from_micros(500);
 /// How often what nobody tells of is looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// Comparisons of proven nodes at a time.
@@ -228,6 +230,10 @@ impl Conductor<'_> {
             tokio::select! {
                 changed = config_maps.keep(&mut self.config_maps) => {
                     self.window_due |= changed;
+                    let until = Instant::now() + self.gathered();
+                    while let Ok(changed) = timeout_at(until, config_maps.keep(&mut self.config_maps)).await {
+                        self.window_due |= changed;
+                    }
                     self.changed();
                 }
                 _ = workflows.keep(&mut self.workflows) => {}
@@ -240,6 +246,11 @@ impl Conductor<'_> {
                 }
             }
         }
+    }
+
+    /// How long changes are gathered: what follows from them takes longer the more nodes there are.
+    fn gathered(&self) -> Duration {
+        (GATHERED * u32::try_from(self.plan.tasks.len()).unwrap_or(u32::MAX)).min(WINDOW_PACE * 2)
     }
 
     /// Where the run stands. Worked out once for each change: at a thousand nodes it is a megabyte of text.
@@ -373,7 +384,7 @@ impl Conductor<'_> {
             return self.finished(record).await;
         }
         self.finish = None;
-        let Some(found) = self.workflow().map(Found::of) else {
+        let Some(mut found) = self.workflow().map(Found::of) else {
             if let Some(why) = &self.cancelled {
                 return Ok(Some((result(&self.plan, record, true), Some(why.clone()))));
             }
@@ -390,8 +401,14 @@ impl Conductor<'_> {
         self.seen_workflow = true;
         let late = Timestamp::now() > self.header.deadline;
         let given_up = self.stopping.is_some_and(|since| since.elapsed() > STOPPING);
+        let is_cancelled = self.cancelled.is_some();
+        if found.ended || given_up || (is_cancelled && self.stopping.is_none()) {
+            // How it was asked to end, and what it says about that, is not followed.
+            self.read_workflow().await?;
+            found = self.workflow().map_or(found, Found::of);
+        }
         if !found.ended && !given_up {
-            if self.cancelled.is_some() && found.stopped.is_none() {
+            if is_cancelled && found.stopped.is_none() {
                 self.stop_once().await?;
             }
             return Ok(None);
@@ -423,11 +440,6 @@ impl Conductor<'_> {
         if Timestamp::now() > late {
             self.stop_once().await?;
         }
-        if self.workflow().is_some_and(|workflow| workflow.pointer("/spec/suspend") == Some(&json!(true))) {
-            // Somebody wants a pause: nothing is asked for, and nobody is to blame.
-            self.supervisor = Supervisor::default();
-            return Ok(());
-        }
         let name = render::workflow_name(&self.plan.run, self.header.resubmitted);
         let of = |pod: &&Value| {
             let label = pod.pointer("/metadata/labels/workflows.argoproj.io~1workflow").and_then(Value::as_str);
@@ -436,6 +448,13 @@ impl Conductor<'_> {
         let pods: Vec<Value> = self.pods.values().filter(of).cloned().collect();
         let standing = self.standing();
         let Some(stuck) = self.supervisor.stuck(&standing.views, &pods) else { return Ok(()) };
+        drop(standing);
+        self.read_workflow().await?;
+        if self.workflow().is_some_and(|workflow| workflow.pointer("/spec/suspend") == Some(&json!(true))) {
+            // Somebody wants a pause: nothing is asked for, and nobody is to blame.
+            self.supervisor = Supervisor::default();
+            return Ok(());
+        }
         // Where it cannot be deleted it is looked at again in a moment, and the header says why the run stands.
         if agent::delete(self.place, &stuck.pod).await.is_ok() {
             self.header.agents_replaced += 1;

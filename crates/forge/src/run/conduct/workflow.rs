@@ -1,5 +1,6 @@
 //! The Workflow of a run: submitted, submitted again when infrastructure was lost, asked to stop (SPEC.md section 6).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forge_core::code::Code;
@@ -136,13 +137,11 @@ impl Conductor<'_> {
     }
 }
 
-/// What is followed of a Workflow: which it is and how it stands. Its tasks and their status are the plugin's business.
+/// What is followed of a Workflow: which it is and its phase, which Argo Workflows writes into a label too. Everything else is
+/// read when it matters ([`Conductor::read_workflow`]): of a thousand nodes it is a megabyte, several times a second.
 #[derive(Deserialize)]
 pub(super) struct Followed {
     metadata: Named,
-    #[serde(default)]
-    spec: Wished,
-    status: Option<Shown>,
 }
 
 #[derive(Deserialize, Default)]
@@ -150,30 +149,19 @@ pub(super) struct Followed {
 struct Named {
     name: String,
     namespace: String,
+    labels: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Wished {
-    shutdown: Option<String>,
-    suspend: Option<bool>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Shown {
-    phase: Option<String>,
-    message: Option<String>,
-}
+/// Where Argo Workflows writes the phase.
+const PHASE_LABEL: &str = "workflows.argoproj.io/phase";
 
 impl Kept for Followed {
+    const METADATA: bool = true;
+
     fn kept(self) -> Value {
-        let (metadata, spec, status) = (self.metadata, self.spec, self.status.unwrap_or_default());
-        json!({
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
-            "spec": {"shutdown": spec.shutdown, "suspend": spec.suspend},
-            "status": {"phase": status.phase, "message": status.message},
-        })
+        let Named { name, namespace, labels } = self.metadata;
+        let phase = labels.get(PHASE_LABEL);
+        json!({"metadata": {"name": name, "namespace": namespace}, "status": {"phase": phase}})
     }
 }
 
@@ -201,25 +189,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_followed_of_a_workflow_is_all_that_counts() {
-        let whole = json!({
-            "metadata": {"name": "forge-dev-1", "namespace": "argo", "labels": {"a": "b"}, "managedFields": [{}]},
-            "spec": {"shutdown": "Stop", "suspend": true, "templates": [{"name": "graph"}]},
-            "status": {"phase": "Failed", "message": "stopped", "nodes": {"x": {"phase": "Failed"}}},
-        });
-        let followed: Followed = serde_json::from_value(whole.clone()).unwrap();
-        let kept = followed.kept();
-        for pointer in ["/metadata/name", "/metadata/namespace", "/spec/suspend"] {
-            assert_eq!(kept.pointer(pointer), whole.pointer(pointer), "{pointer}");
+    fn what_is_followed_of_a_workflow_says_whether_it_has_ended() {
+        for (phase, ended) in [("Running", false), ("Succeeded", true), ("Failed", true), ("Error", true)] {
+            let metadata = json!({
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "forge-dev-1", "namespace": "argo", "labels": {PHASE_LABEL: phase}},
+            });
+            let followed: Followed = serde_json::from_value(metadata).unwrap();
+            let kept = followed.kept();
+            assert_eq!((&kept["metadata"]["name"], Found::of(&kept).ended), (&json!("forge-dev-1"), ended));
         }
-        let told = |workflow: &Value| {
-            let found = Found::of(workflow);
-            (found.ended, found.stopped, found.message)
-        };
-        assert_eq!(told(&kept), told(&whole));
         // One that nobody has looked at yet.
-        let new = json!({"metadata": {"name": "x", "namespace": "argo"}, "spec": {"templates": []}});
-        let followed: Followed = serde_json::from_value(new.clone()).unwrap();
-        assert_eq!(told(&followed.kept()), told(&new));
+        let new: Followed = serde_json::from_value(json!({"metadata": {"name": "x", "namespace": "argo"}})).unwrap();
+        assert!(!Found::of(&new.kept()).ended);
     }
 }
