@@ -154,7 +154,7 @@ impl Bare {
 
     /// What anybody of Forge changed, or tried to, since a moment: Leases too.
     fn written(&self, since: Timestamp) -> Vec<String> {
-        let own = asked(&self.sandbox, since).into_iter().filter(|asked| asked.writes());
+        let own = asked(&self.sandbox, since).into_iter().filter(forge_testkit::platform::Asked::writes);
         let own = own.map(|asked| format!("{asked:?}"));
         let others = attempts(&self.sandbox, since).into_iter();
         let others = others.filter(|line| line.user.starts_with(ACCOUNTS) && !line.resource.starts_with("selfsubject"));
