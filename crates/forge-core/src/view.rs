@@ -19,7 +19,7 @@ mod table;
 
 use jiff::Timestamp;
 
-pub use advice::{Spot, advice, advice_waiting};
+pub use advice::{Spot, advice, advice_cause, advice_waiting};
 pub use application::{ApplicationFacts, UnwellResource};
 pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
