@@ -128,6 +128,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             nodes: &status.nodes,
             graph: graph.as_ref(),
             strangers: &status.strangers,
+            problems: &[],
             notes: &status.notes,
         }),
     };
