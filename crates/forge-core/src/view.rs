@@ -29,7 +29,7 @@ pub use picture::graph;
 pub use report::{Component, FailedNode, NoRun, RunReport, SlowNode, Statistics, list};
 pub use status::{
     Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
-    listed, standing,
+    listed, standing, strangers,
 };
 pub use table::{Running, Table, predicted};
 

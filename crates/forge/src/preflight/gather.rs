@@ -15,7 +15,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, path};
+use crate::cluster::{Cluster, ClusterError, looked, path};
 
 /// How many rights are asked for at once.
 const AT_ONCE: usize = 16;
@@ -116,15 +116,6 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     }));
     let kubernetes = version.saw().and_then(|said| said.get("gitVersion")?.as_str().map(shown));
     Ok(Gathered { kubernetes, judged, ground })
-}
-
-/// What was answered, told apart by whether it was refused or failed.
-fn looked<T>(answer: Result<T, ClusterError>) -> Looked<T> {
-    match answer {
-        Ok(seen) => Looked::Saw(seen),
-        Err(ClusterError::Refused { code: 401 | 403, message }) => Looked::NotPermitted(message),
-        Err(error) => Looked::Failed(error.to_string()),
-    }
 }
 
 /// The first words with an API server.
