@@ -27,7 +27,7 @@ pub use report::{Problem, Standing, Tally, ValidationReport, changes};
 #[cfg(test)]
 pub(crate) use tests::every_cause;
 
-use crate::code::Code;
+use crate::code::{Class, Code};
 use crate::digest::CommitId;
 use crate::duration::Duration;
 use crate::gate::{Proof, Receipt};
@@ -41,6 +41,22 @@ use crate::view::{Holder, Spot, StatusNode, Stranger, shown};
 pub const STALE_AFTER: Duration = Duration::from_seconds(600);
 /// No component is told more about than this.
 const MOST: usize = 30;
+
+/// Codes of rules that are told and do not count, as people write them: separated by commas.
+///
+/// # Errors
+/// When one is no code, or none of a rule; in words.
+pub fn allowed(text: &str) -> Result<BTreeSet<Code>, String> {
+    let one = |word: &str| {
+        let code = word.trim().parse::<Code>().map_err(|error| error.to_string())?;
+        if code.class() == Class::Policy || code == Code::ForeignWindows {
+            Ok(code)
+        } else {
+            Err(format!("{code} is not a rule for live objects: {} cannot be allowed", code.title()))
+        }
+    };
+    text.split(',').map(one).collect()
+}
 
 /// What Git holds, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,14 +154,19 @@ pub fn judge(facts: &Facts, started: Timestamp, now: Timestamp) -> Judged {
         judgements.push(judgement);
     }
     let window = project(facts, &judgements, now);
-    judgements.extend(facts.controllers.iter().map(|controller| {
-        Judgement::new("controller", controller.component.title(), controller::judged(controller))
-    }));
+    judgements.extend(
+        facts.controllers.iter().map(|controller| {
+            Judgement::new("controller", controller.component.title(), controller::judged(controller))
+        }),
+    );
     let name = format!("AppProject {}", facts.environment);
     judgements.push(Judgement::new("project", &name, counted(window, &facts.allowed, &name, &mut notes)));
-    judgements.extend(facts.configs.iter().map(|found| {
-        Judgement::new("config", &format!("EnvironmentConfig {}", found.name), config::judged(found))
-    }));
+    judgements.extend(
+        facts
+            .configs
+            .iter()
+            .map(|found| Judgement::new("config", &format!("EnvironmentConfig {}", found.name), config::judged(found))),
+    );
     judgements.push(Judgement::new("repository", "repository", branch(&facts.branch)));
     judgements.extend(strangers(&facts.strangers));
     if let Looked::Saw(Some(holder)) = &facts.holder

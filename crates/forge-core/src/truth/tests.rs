@@ -775,6 +775,15 @@ fn every_planted_state_is_told_and_nothing_else() {
 }
 
 #[test]
+fn only_rules_can_be_allowed_and_codes_are_written_as_everywhere() {
+    assert_eq!(allowed("FORGE-I001, s005"), Ok([Code::MutableTag, Code::Password].into()));
+    assert_eq!(allowed("B014"), Ok([Code::ForeignWindows].into()));
+    for wrong in ["V002", "G001", "nothing", "", "I001,"] {
+        assert!(allowed(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn exit_codes_are_those_of_the_contract_and_doubt_is_never_fine() {
     let codes = [WELL, DOUBT, HALF, BAD].map(|verdict| verdict.exit() as u8);
     assert_eq!(codes, [0, 2, 2, 1]);
