@@ -211,7 +211,8 @@ fn containers(owner: &str, pod: &Value) -> Vec<Container> {
                 restarts: recent_restarts(status),
                 held_back: status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff"),
                 started: started(status),
-                image: id.rsplit_once('@').map_or(id, |(_, digest)| digest).parse::<Digest>().ok(),
+                // Without a name before it, it is the digest of an image's configuration, which no manifest names.
+                image: id.rsplit_once('@').and_then(|(_, digest)| digest.parse::<Digest>().ok()),
             })
         })
         .collect()
