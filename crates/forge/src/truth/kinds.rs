@@ -54,7 +54,10 @@ impl<'c> Kinds<'c> {
             Some((text("kind")?, (plural, namespaced)))
         };
         let served: Arc<Served> = Arc::new(resources.into_iter().flatten().filter_map(kind).collect());
-        known.insert(base.to_owned(), served.clone());
+        // A group that is not there may come while somebody watches.
+        if !served.is_empty() {
+            known.insert(base.to_owned(), served.clone());
+        }
         Ok(served)
     }
 }

@@ -23,7 +23,12 @@ pub(crate) fn kubeconfig(sandbox: &Sandbox, folder: &std::path::Path, namespace:
     path
 }
 
-pub(crate) fn forge(binary: &std::path::Path, kubeconfig: &std::path::Path, folder: &std::path::Path, args: &[&str]) -> Ended {
+pub(crate) fn forge(
+    binary: &std::path::Path,
+    kubeconfig: &std::path::Path,
+    folder: &std::path::Path,
+    args: &[&str],
+) -> Ended {
     run(Command::new(binary).args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1"), None)
 }
 
