@@ -180,6 +180,18 @@ codes! {
     Password                "FORGE-S005" Policy   "password";
     TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
     TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
+    NodeMissing             "FORGE-V001" Unhealthy "an Application, or an object that it needs, is not there";
+    NodeUnhealthy           "FORGE-V002" Unhealthy "an application that is not healthy";
+    NodeOnItsWay            "FORGE-V003" Unhealthy "an application that is on its way";
+    Drifted                 "FORGE-V004" Conflict "an application that is not what Git says";
+    ComparisonOld           "FORGE-V005" Transient "a comparison that is too old to count";
+    WrongDigest             "FORGE-V006" Conflict "a container that runs another image than it should";
+    ExtraApplication        "FORGE-V007" User     "an Application that Git does not have";
+    NotRead                 "FORGE-V008" Internal "something that could not be read";
+    ControllerUnwell        "FORGE-V009" Unhealthy "a controller of the platform that is not well";
+    WindowWrong             "FORGE-V010" Conflict "a sync window that is not as it must be";
+    ObjectClaimed           "FORGE-V011" Conflict "an object that another Application claims";
+    ConfigDiffers           "FORGE-V012" Conflict "an EnvironmentConfig that is not what Git says";
     WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
     WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
     InvalidInput            "FORGE-X001" User     "an input of the executor that cannot be used";

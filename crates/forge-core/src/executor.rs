@@ -6,7 +6,7 @@
 mod input;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +25,7 @@ use crate::name::{EnvironmentName, MAX_ENVIRONMENT, Namespace, clip};
 use crate::repository::EnvironmentFiles;
 use crate::run::Runner;
 use crate::trace::{SpanId, TraceId};
+use crate::truth;
 use crate::validate::yaml_finding;
 use crate::yaml::{At, Decoder, Dialect, Limits, Position, read};
 
@@ -220,6 +221,14 @@ pub struct Inputs {
     pub self_managed_argocd: bool,
     /// How nodes are run; nothing for what the workflow-controller allows.
     pub runner: Option<Runner>,
+    /// How old a comparison may be before a validation calls it stale.
+    pub stale_after: Duration,
+    /// Codes of rules that a validation tells and does not count.
+    pub allowed: BTreeSet<Code>,
+    /// A validation goes on and tells every change.
+    pub watch: bool,
+    /// How long it goes on; nothing for until it is told to stop.
+    pub watch_timeout: Option<Duration>,
     /// Where figures are pushed to.
     pub metrics_push_url: Option<HttpUrl>,
     /// Where traces are sent to.
@@ -369,6 +378,10 @@ impl<'g> Resolver<'g> {
         let charts = self.parsed::<String>(Input::Charts);
         let with = self.take(Input::With, |text| word(text, &ADDITIONS));
         let runner = self.take(Input::Runner, |text| word(text, &RUNNERS));
+        let stale_after = self.span(Input::StaleAfter, |_| None);
+        let allowed = self.take(Input::Allow, truth::allowed);
+        let watch = self.take(Input::Watch, |text| word(text, &BOOLEANS));
+        let watch_timeout = self.span(Input::WatchTimeout, |_| None);
         let metrics_push_url = self.parsed(Input::MetricsPushUrl);
         let otlp_endpoint = self.parsed(Input::OtlpEndpoint);
         Some(Inputs {
@@ -396,6 +409,10 @@ impl<'g> Resolver<'g> {
             charts: charts.map(|charts| charts.value),
             self_managed_argocd: with.is_some_and(|with| with.value),
             runner: runner.map(|runner| runner.value),
+            stale_after: stale_after.unwrap_or(truth::STALE_AFTER),
+            allowed: allowed.map(|allowed| allowed.value).unwrap_or_default(),
+            watch: watch.is_some_and(|watch| watch.value),
+            watch_timeout,
             metrics_push_url: metrics_push_url.map(|url| url.value),
             otlp_endpoint: otlp_endpoint.map(|url| url.value),
         })

@@ -32,6 +32,7 @@ pub mod scaffold;
 pub mod simulate;
 pub mod token;
 pub mod trace;
+pub mod truth;
 pub mod url;
 pub mod validate;
 pub mod view;

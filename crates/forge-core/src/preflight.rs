@@ -24,7 +24,7 @@ mod windows;
 pub use argo::{Component, Intent, Intents, Owner, WorkloadFacts, argo, is_ours as release_is_ours, plugins};
 pub use check::Check;
 pub use clock::{Sample, at_server, clock};
-pub use definitions::{DefinitionFacts, Definitions, definitions, describes_windows};
+pub use definitions::{DefinitionFacts, Definitions, definitions, describes_windows, needed};
 pub use held::{rights, whole};
 pub use limits::{LimitFacts, QuotaFacts, limits};
 pub use namespaces::{NamespaceFacts, namespaces, pod_security};

@@ -22,7 +22,7 @@ pub use events::{
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, configuration_name, configured, events, sensor_name,
 };
 pub use html::{Page, html};
-pub use installer::installer;
+pub use installer::{installer, reader};
 pub use junit::junit;
 pub use markup::escape;
 pub use mermaid::mermaid;

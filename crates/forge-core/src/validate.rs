@@ -190,6 +190,54 @@ pub fn inspect(context: &Context, path: &str, content: &Content) -> Inspected {
     out
 }
 
+/// What of a live object nobody wrote who keeps a repository: not judged.
+const WRITTEN_BY_OTHERS: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
+
+/// Looks at a live object by the rules for manifests: hooks, waves, images, secrets. What the API server and controllers wrote
+/// is left out. The places of findings are the object itself; no message holds a secret.
+pub fn live(object: &serde_json::Value) -> Vec<Finding> {
+    let mut object = object.clone();
+    if let serde_json::Value::Object(fields) = &mut object {
+        fields.retain(|name, _| !matches!(name.as_str(), "status" | "operation"));
+    }
+    strip(&mut object);
+    let text = |pointer: &str| object.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let parts = [text("/kind"), text("/metadata/namespace"), text("/metadata/name")];
+    let path = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    // JSON is YAML.
+    let text = object.to_string();
+    let hints = manifest::hints(&text);
+    let mut findings = Vec::new();
+    let secrets = secrets::in_text(&path, &text, hints, &mut findings);
+    let recognised = findings.len();
+    for document in &read(&text, Dialect::Kubernetes, Limits::FILE).documents {
+        manifest::document(&path, document, hints, &mut findings);
+    }
+    if !secrets.is_empty() {
+        findings.iter_mut().skip(recognised).for_each(|finding| secrets::scrub(finding, &secrets));
+    }
+    // It is one line: where in it says nothing.
+    for finding in &mut findings {
+        finding.place = Place::whole(&path);
+    }
+    findings.sort();
+    findings.dedup();
+    findings
+}
+
+/// Takes out what others wrote, and checksums, which look like secrets and hide none.
+fn strip(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            let kept = |name: &str| !WRITTEN_BY_OTHERS.contains(&name) && !name.contains("checksum");
+            fields.retain(|name, _| kept(name) && !name.ends_with("-hash"));
+            fields.values_mut().for_each(strip);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
 /// A health check for Argo CD: its name says for which kind, and its script answers.
 fn health_check(name: &str, text: &str, out: &mut Inspected) {
     let name = name.parse::<CheckName>().map_err(|error| {
@@ -422,4 +470,75 @@ pub(crate) fn yaml_finding(path: &str, problem: &Problem) -> Finding {
         ProblemKind::Unsupported => Code::UnsupportedYaml,
     };
     Finding::new(code, Place::new(path, problem.at), problem.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(object: &serde_json::Value) -> Vec<(&'static str, String)> {
+        live(object).into_iter().map(|finding| (finding.code.id(), finding.message)).collect()
+    }
+
+    fn deployment(image: &str, env: &serde_json::Value) -> serde_json::Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "api", "namespace": "shop", "managedFields": [{"manager": "x"}]},
+            "spec": {"template": {
+                "metadata": {"annotations": {"checksum/secret": "0123456789abcdef0123456789abcdef0123456789abcdef"}},
+                "spec": {"containers": [{"name": "api", "image": image, "env": env}]},
+            }},
+            "status": {"conditions": [{"message": "image registry.example.com/x:latest"}]},
+        })
+    }
+
+    #[test]
+    fn a_live_object_is_judged_as_a_manifest_and_what_controllers_wrote_is_not() {
+        let pinned = "registry.example.com/api@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        assert_eq!(found(&deployment(pinned, &json!([]))), Vec::new());
+        let reference =
+            json!([{"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}}]);
+        assert_eq!(found(&deployment(pinned, &reference)), Vec::new());
+        let tagged = found(&deployment("registry.example.com/api:latest", &json!([])));
+        assert_eq!(
+            tagged,
+            [("FORGE-I001", "image `registry.example.com/api:latest` is not fixed by digest".to_owned())]
+        );
+        let plain = json!([{"name": "DB_PASSWORD", "value": "hunter2hunter2"}]);
+        assert_eq!(
+            found(&deployment(pinned, &plain)),
+            [("FORGE-S005", "`DB_PASSWORD` has a value in plain text".to_owned())]
+        );
+    }
+
+    #[test]
+    fn findings_of_a_live_object_name_it_and_hold_no_secret() {
+        let token = format!("ghp_{}", "a1".repeat(20));
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"},
+            "data": {"settings.yaml": format!("token: {token}\n")},
+        });
+        let findings = live(&object);
+        assert!(findings.iter().any(|finding| finding.code == Code::Token), "{findings:?}");
+        for finding in &findings {
+            assert_eq!(finding.place.to_string(), "ConfigMap/shop/settings");
+            assert!(!format!("{finding:?}").contains("a1a1a1"), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn an_application_is_judged_too_and_hostile_objects_are_not() {
+        let application = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "api", "namespace": "argocd", "annotations": {"argocd.argoproj.io/sync-wave": "1"}},
+            "spec": {"syncPolicy": {"automated": {"allowEmpty": true}}},
+        });
+        let codes: Vec<&str> = found(&application).into_iter().map(|(code, _)| code).collect();
+        assert_eq!(codes, ["FORGE-A005", "FORGE-W002"]);
+        for hostile in [json!(null), json!([]), json!("x"), json!({"kind": 7, "metadata": []})] {
+            assert_eq!(live(&hostile), Vec::new(), "{hostile}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ mod table;
 
 use jiff::Timestamp;
 
-pub use advice::{Spot, advice, advice_waiting};
+pub use advice::{Spot, advice, advice_cause, advice_waiting};
 pub use application::{ApplicationFacts, UnwellResource};
 pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
@@ -29,7 +29,7 @@ pub use picture::graph;
 pub use report::{Component, FailedNode, Found, NoRun, RunReport, SlowNode, Statistics, list};
 pub use status::{
     Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
-    listed, standing,
+    listed, standing, strangers,
 };
 pub use table::{Running, Table, predicted};
 

@@ -32,6 +32,7 @@ use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
 pub(crate) use token::claims;
+pub(crate) use tree::{Member, assembled, is_pod, is_workload};
 pub(crate) use trust::certificates;
 
 use token::{Bearer, Source};

@@ -12,6 +12,7 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::name::clip;
+use forge_core::preflight::Looked;
 use http::{Method, Request};
 use serde_json::Value;
 
@@ -70,6 +71,15 @@ impl ClusterError {
             Self::Refused { code, .. } => matches!(code, 408 | 429 | 500..=599),
             Self::Unreadable(_) => false,
         }
+    }
+}
+
+/// What was answered, told apart by whether it was refused or failed.
+pub(crate) fn looked<T>(answer: Result<T, ClusterError>) -> Looked<T> {
+    match answer {
+        Ok(seen) => Looked::Saw(seen),
+        Err(ClusterError::Refused { code: 401 | 403, message }) => Looked::NotPermitted(message),
+        Err(error) => Looked::Failed(error.to_string()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The executor at work (SPEC.md section 5): reads its inputs, deploys, and tells of it by report, logs, figures and traces.
+//! The executor at work (SPEC.md section 5): reads its inputs, deploys or validates, and tells of it by report, logs, figures and
+//! traces.
 //! What the inputs come to is decided in `forge_core::executor`.
 
 mod deploy;
@@ -6,6 +7,7 @@ mod desired;
 mod gather;
 mod phase_one;
 mod session;
+mod validate;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -18,17 +20,18 @@ use forge_core::executor::{Action, Input, Inputs, Level, resolve};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::finding::{Finding, Place};
+use forge_core::truth::ValidationReport;
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
 
 use crate::interrupt::Interrupts;
 use crate::metrics::{Metrics, Status};
 use crate::output::Output;
-use crate::run_report::{Format, document};
+use crate::run_report::{Format, document, validation};
 use crate::runtime::block_on;
 use crate::serve;
 use crate::telemetry::{Pushes, Traces, identities};
-use session::Session;
+use session::{Ending, Session};
 
 /// What the executor is told beside its inputs: where things are.
 pub(crate) struct Options {
@@ -50,6 +53,42 @@ pub(crate) struct Reports {
     pub(crate) stdout: Format,
     /// To files.
     pub(crate) files: [(Format, Option<PathBuf>); 3],
+    /// As a page, to a file.
+    pub(crate) page: Option<PathBuf>,
+}
+
+/// What came of it.
+enum Came {
+    /// A run, or why there was none.
+    Run(Box<RunReport>),
+    /// What is true, and its page where something was seen.
+    Truth(Box<ValidationReport>, Option<String>),
+}
+
+impl Came {
+    fn ending(&self) -> Ending<'_> {
+        match self {
+            Self::Run(report) => Ending {
+                run: &report.run,
+                verdict: &report.verdict,
+                summary: &report.summary,
+                message: report.message.as_deref(),
+            },
+            Self::Truth(report, _) => Ending {
+                run: "",
+                verdict: &report.verdict,
+                summary: &report.summary,
+                message: report.message.as_deref(),
+            },
+        }
+    }
+
+    fn document(&self, format: Format) -> String {
+        match self {
+            Self::Run(report) => document(format, report),
+            Self::Truth(report, _) => validation(format, report),
+        }
+    }
 }
 
 /// Why there was no run, or none that could be reported on.
@@ -105,7 +144,8 @@ fn unusable(findings: Vec<Finding>) -> Failure {
 /// Two reports in one file would be none.
 fn one_file_each(reports: &Reports) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let named: Vec<&PathBuf> = reports.files.iter().filter_map(|(_, file)| file.as_ref()).collect();
+    let named = reports.files.iter().filter_map(|(_, file)| file.as_ref()).chain(&reports.page);
+    let named: Vec<&PathBuf> = named.collect();
     for (n, file) in named.iter().enumerate() {
         if named.iter().take(n).any(|other| other == file) {
             let message = format!("two reports would be written to `{}`", file.display());
@@ -135,14 +175,24 @@ async fn work(
     }
     metrics.status(action.as_str(), session::ALL, Status::Running);
     let mut interrupts = Interrupts::listen();
-    let outcome = deploy::deploy(&session, &traces, prefix, inputs, options, &mut interrupts).await;
-    let (report, exit) = match outcome {
-        Ok((report, exit)) => (report, exit),
-        Err(stopped) => told(&session, inputs, stopped, started),
+    let outcome = match action {
+        Action::Validate => {
+            let seen = validate::validate(&session, &traces, prefix, inputs, options, &mut interrupts).await;
+            seen.map(|(report, page)| {
+                let exit = report.exit();
+                (Came::Truth(Box::new(report), Some(page)), exit)
+            })
+        }
+        Action::Deploy | Action::Teardown => {
+            let deployed = deploy::deploy(&session, &traces, prefix, inputs, options, &mut interrupts).await;
+            deployed.map(|(report, exit)| (Came::Run(Box::new(report)), exit))
+        }
     };
-    session.log(Level::Info, session::ALL, "", &format!("{}: {}", report.verdict, report.summary));
-    session.ended(&traces, inputs.parent.clone(), started, &report, exit);
-    let written = write(&options.reports, &report, output, &session);
+    let (came, exit) = outcome.unwrap_or_else(|stopped| told(&session, action, inputs, stopped, started));
+    let ending = came.ending();
+    session.log(Level::Info, session::ALL, "", &format!("{}: {}", ending.verdict, ending.summary));
+    session.ended(&traces, inputs.parent.clone(), started, &ending, exit);
+    let written = write(&options.reports, &came, output, &session);
     let lost = traces.finish().await;
     if lost > 0 {
         session.log(Level::Warn, session::ALL, "", &format!("{lost} spans did not reach the collector"));
@@ -154,8 +204,9 @@ async fn work(
     Ok(if written || exit != Exit::Done { exit } else { Exit::Findings })
 }
 
-/// The report where there was no run.
-fn told(session: &Session, inputs: &Inputs, stopped: Stopped, started: Timestamp) -> (RunReport, Exit) {
+/// The report where there was no run, or nothing was looked at.
+fn told(session: &Session, action: Action, inputs: &Inputs, stopped: Stopped, started: Timestamp) -> (Came, Exit) {
+    let validates = action == Action::Validate;
     let failed = |failure: Failure| {
         let hint = failure.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
         let message = format!("{} {}{hint}", failure.code, failure.message);
@@ -170,25 +221,40 @@ fn told(session: &Session, inputs: &Inputs, stopped: Stopped, started: Timestamp
             session.failed(&failure);
             failed(failure)
         }
+        Stopped::Interrupted if validates => {
+            session.log(Level::Warn, session::ALL, "", "told to stop before everything was seen");
+            (NoRun::Cancelled, Exit::Partial, "told to stop before everything was seen".to_owned(), Vec::new())
+        }
         Stopped::Interrupted => {
             session.log(Level::Warn, session::ALL, "", "told to stop before there was a run");
             let message = "told to stop before there was a run; what was begun goes on when it is started again";
             (NoRun::Cancelled, Exit::Partial, message.to_owned(), Vec::new())
         }
     };
-    let scope = inputs.scope.to_string();
+    let (environment, scope) = (inputs.environment.as_str(), inputs.scope.to_string());
     let times = (started, Timestamp::now());
-    let report = RunReport::without_run(inputs.environment.as_str(), &scope, verdict, exit, &message, times);
-    (report.because(&findings), exit)
+    let came = if validates {
+        let verdict = if verdict == NoRun::Cancelled { "cancelled" } else { "failed" };
+        let report = ValidationReport::nothing(environment, &scope, (verdict, exit), &message, times);
+        Came::Truth(Box::new(report.because(&findings)), None)
+    } else {
+        let report = RunReport::without_run(environment, &scope, verdict, exit, &message, times);
+        Came::Run(Box::new(report.because(&findings)))
+    };
+    (came, exit)
 }
 
 /// Writes the report everywhere; true where all of it could be written.
-fn write(reports: &Reports, report: &RunReport, output: &mut Output<'_>, session: &Session) -> bool {
+fn write(reports: &Reports, came: &Came, output: &mut Output<'_>, session: &Session) -> bool {
     let mut failures: Vec<Failure> = Vec::new();
-    failures.extend(output.data(&document(reports.stdout, report)).err());
-    for (format, file) in &reports.files {
-        let Some(file) = file else { continue };
-        let written = std::fs::write(file, document(*format, report));
+    failures.extend(output.data(&came.document(reports.stdout)).err());
+    let files = reports.files.iter().filter_map(|(format, file)| Some((file.as_ref()?, came.document(*format))));
+    let page = match came {
+        Came::Truth(_, Some(page)) => reports.page.as_ref().map(|file| (file, page.clone())),
+        _ => None,
+    };
+    for (file, text) in files.chain(page) {
+        let written = std::fs::write(file, text);
         failures.extend(written.err().map(|error| Failure::write(format!("`{}`", file.display()), &error)));
     }
     for failure in &failures {

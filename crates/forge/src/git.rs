@@ -5,6 +5,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use forge_core::digest::CommitId;
+use forge_core::gate::{Folder, GitContent};
 pub(crate) use forge_core::url::without_credentials;
 use secrecy::SecretString;
 
@@ -138,22 +140,89 @@ pub(crate) enum Pushed {
     Unknown,
 }
 
+/// What a branch of `origin` holds now. Nothing is fetched.
+pub(crate) fn tip(folder: &Path, branch: &str) -> Option<String> {
+    let line = ask(folder, &["ls-remote", "--heads", "origin", &format!("refs/heads/{branch}")])?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// What the checkout itself knows about a revision, compared with a commit, for a folder; nothing where it does not have
+/// both.
+pub(crate) fn compared(folder: &Path, path: &str, commit: &CommitId, revision: &str) -> Option<GitContent> {
+    // A revision is passed on only if it can be nothing else.
+    let revision: CommitId = revision.parse().ok()?;
+    for id in [commit, &revision] {
+        ask(folder, &["cat-file", "-t", id.as_str()]).filter(|kind| kind == "commit")?;
+    }
+    let contains_commit =
+        ask(folder, &["merge-base", commit.as_str(), revision.as_str()]).is_some_and(|base| base == commit.as_str());
+    let path = path.trim_start_matches("./").trim_matches('/');
+    let path = if path == "." { "" } else { path };
+    let tree = |id: &CommitId| ask(folder, &["rev-parse", "--verify", &format!("{id}:{path}")]);
+    let folder = match (tree(commit), tree(&revision)) {
+        (Some(wanted), Some(seen)) if wanted == seen => Folder::Same,
+        (None, None) => Folder::Unknown,
+        _ => Folder::Changed,
+    };
+    Some(GitContent { contains_commit, folder, error: None })
+}
+
 /// Asks `origin` for the branch. Nothing is fetched.
 pub(crate) fn pushed(folder: &Path, branch: &str) -> Pushed {
-    let line = ask(folder, &["ls-remote", "--heads", "origin", &format!("refs/heads/{branch}")]);
-    let (Some(tip), Some(head)) = (line.as_deref().and_then(|line| line.split_whitespace().next()), head(folder))
-    else {
-        return Pushed::Unknown;
-    };
+    let (Some(tip), Some(head)) = (tip(folder, branch), head(folder)) else { return Pushed::Unknown };
     if tip == head {
         return Pushed::Yes;
     }
-    if ask(folder, &["cat-file", "-t", tip]).is_none() {
+    if ask(folder, &["cat-file", "-t", &tip]).is_none() {
         return Pushed::Unknown;
     }
     // Known here, so it can be compared.
-    match ask(folder, &["merge-base", &head, tip]) {
+    match ask(folder, &["merge-base", &head, &tip]) {
         Some(base) if base == head => Pushed::Yes,
         _ => Pushed::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn git(folder: &Path, arguments: &[&str]) -> String {
+        let mut all = vec!["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main"];
+        all.extend(arguments);
+        run(folder, &all).unwrap()
+    }
+
+    fn commit(folder: &Path, file: &str, text: &str) -> CommitId {
+        let path = folder.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        git(folder, &["add", "."]);
+        git(folder, &["commit", "-q", "-m", file]);
+        head(folder).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_checkout_knows_whether_a_revision_holds_a_commit_and_whether_a_folder_is_the_same() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        git(folder, &["init", "-q"]);
+        let first = commit(folder, "apps/a/x.yaml", "1");
+        let second = commit(folder, "apps/b/x.yaml", "1");
+        let third = commit(folder, "apps/a/x.yaml", "2");
+        let ask = |path: &str, commit: &CommitId, revision: &CommitId| {
+            let found = compared(folder, path, commit, revision.as_str()).unwrap();
+            (found.contains_commit, found.folder)
+        };
+        assert_eq!(ask("apps/a", &first, &second), (true, Folder::Same));
+        assert_eq!(ask("apps/a/", &first, &third), (true, Folder::Changed));
+        assert_eq!(ask("apps/a", &second, &first), (false, Folder::Same));
+        assert_eq!(ask("apps/b", &second, &first), (false, Folder::Changed));
+        assert_eq!(ask(".", &first, &second), (true, Folder::Changed));
+        assert_eq!(ask("nowhere", &first, &second), (true, Folder::Unknown));
+        let absent = "0123456789abcdef0123456789abcdef01234567";
+        assert!(compared(folder, "apps/a", &first, absent).is_none());
+        assert!(compared(folder, "apps/a", &first, "--upload-pack=x").is_none());
+        assert_eq!(tip(folder, "main"), None);
     }
 }

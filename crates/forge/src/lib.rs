@@ -28,4 +28,5 @@ mod run_report;
 mod runtime;
 mod serve;
 mod telemetry;
+mod truth;
 mod write_files;

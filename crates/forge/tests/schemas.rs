@@ -269,6 +269,34 @@ fn a_report_fits_its_schema() {
 }
 
 #[test]
+fn a_report_of_a_validation_fits_its_schema() {
+    use forge_core::truth::ValidationReport;
+    let written = serde_json::json!({
+        "environment": "dev", "context": "kind", "scope": "platform", "commit": "3f2a", "verdict": "degraded", "exit": 2,
+        "summary": "1 of 2 components healthy", "started": "2026-11-16T10:00:00Z", "ended": "2026-11-16T10:00:03Z",
+        "statistics": {"components": 2, "nodes": 1, "healthy": 1, "degraded": 1, "unhealthy": 0, "notKnown": 0,
+            "kinds": {"drift": 1}, "seconds": 3},
+        "failures": [{"component": "a/b", "kind": "drift", "code": "FORGE-V004", "verdict": "degraded", "diagnosis": "x",
+            "resource": "Deployment/a/b", "since": "2026-11-16T09:00:00Z", "next": "y"}],
+        "components": [
+            {"component": "a/b", "sort": "node", "verdict": "degraded", "detail": "x", "application": "argocd/dev-a-b",
+                "revisions": ["1"], "compared": "2026-11-16T09:59:00Z"},
+            {"component": "Argo CD", "sort": "controller", "verdict": "healthy"},
+        ],
+        "notes": ["z"],
+    });
+    let report: ValidationReport = serde_json::from_value(written.clone()).unwrap();
+    // What is read back and written again has lost nothing.
+    assert_eq!(serde_json::to_value(&report).unwrap(), written);
+    let validator = jsonschema::validator_for(schema("validationreport").unwrap().as_value()).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&written).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let mut wrong = written;
+    wrong["statistics"]["healthy"] = serde_json::json!("one");
+    assert!(!validator.is_valid(&wrong));
+}
+
+#[test]
 fn a_report_of_preflight_fits_its_schema() {
     use forge_core::preflight::{Check, Finding, Judged, PreflightReport, Severity};
     let at = |second: i64| jiff::Timestamp::from_second(1_790_000_000 + second).unwrap();

@@ -66,6 +66,10 @@ inputs! {
     Charts "--charts" "CHARTS" "" "argo/charts of the GitOps repository, else that of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
     With "--with" "WITH" "" "nothing" "What is handed over to Argo CD itself: self-managed-argocd";
     Runner "--runner" "RUNNER" "" "what the workflow-controller allows" "How nodes are run: plugin, or pod where executor plugins are switched off";
+    StaleAfter "--stale-after" "STALE_AFTER" "" "10m" "How old Argo CD's comparison may be before a validation calls it stale";
+    Allow "--allow" "ALLOW" "" "none" "Codes of rules that a validation tells of live objects and does not count, separated by commas";
+    Watch "--watch" "WATCH" "" "false" "Whether a validation goes on and tells every change";
+    WatchTimeout "--watch-timeout" "WATCH_TIMEOUT" "" "until it is told to stop" "How long it goes on";
     PvPolicy "--pv-policy" "PV_POLICY" "" "retain" "What becomes of volumes at a teardown: retain, delete or snapshot";
     Confirm "--confirm" "CONFIRM" "" "none: a teardown wants it" "The name of the environment that is to be torn down";
     LogLevel "--log-level" "LOG_LEVEL" "" "info" "How much is logged: error, warn, info, debug or trace";

@@ -103,7 +103,7 @@ fn flag_goes_over_variable_over_file_over_default_in_every_combination() {
 }
 
 /// An input that no file has, what it is by flag and by variable, what holds otherwise, and where it is read.
-const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 13] = [
+const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 17] = [
     (Input::Scope, "stack:a", "app:b", "platform", |i| i.scope.to_string()),
     (Input::DryRun, "true", "false", "false", |i| i.dry_run.to_string()),
     (Input::LogLevel, "error", "TRACE", "info", |i| i.log_level.as_str().to_owned()),
@@ -120,6 +120,14 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 13] = [
         (if i.self_managed_argocd { "self-managed-argocd" } else { "nothing" }).to_owned()
     }),
     (Input::Runner, "pod", "plugin", "none", |i| shown(i.runner.map(|runner| format!("{runner:?}")))),
+    (Input::StaleAfter, "1m", "2m", "10m", |i| i.stale_after.to_string()),
+    (Input::Allow, "I001", "s005,i001", "none", |i| {
+        let mut codes: Vec<&str> = i.allowed.iter().map(|code| code.id().trim_start_matches("FORGE-")).collect();
+        codes.sort_unstable_by(|a, b| b.cmp(a));
+        if codes.is_empty() { "none".to_owned() } else { codes.join(",") }
+    }),
+    (Input::Watch, "true", "false", "false", |i| i.watch.to_string()),
+    (Input::WatchTimeout, "1m", "2m", "none", |i| shown(i.watch_timeout)),
     (Input::KubeconfigPath, "/a", "/b", "InCluster", |i| match &i.access {
         Access::Path(path) => path.clone(),
         other => format!("{other:?}"),

@@ -13,7 +13,7 @@ pub const KINDS: [&str; 7] =
 pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
-pub const OUTPUTS: [&str; 4] = ["BootstrapCheck", "BootstrapPlan", "PreflightReport", "RunReport"];
+pub const OUTPUTS: [&str; 5] = ["BootstrapCheck", "BootstrapPlan", "PreflightReport", "RunReport", "ValidationReport"];
 
 /// `metadata` of a file of ours.
 #[derive(JsonSchema)]
@@ -47,6 +47,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "BootstrapPlan" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapPlan>),
         "PreflightReport" => generate(SchemaGenerator::into_root_schema_for::<crate::preflight::PreflightReport>),
         "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
+        "ValidationReport" => generate(SchemaGenerator::into_root_schema_for::<crate::truth::ValidationReport>),
         _ => None,
     }
 }

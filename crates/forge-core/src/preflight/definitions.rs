@@ -25,6 +25,11 @@ const fn kinds(component: Component) -> (&'static [&'static str], &'static [&'st
     }
 }
 
+/// The kinds of a part, by their plurals, without which nothing can be done.
+pub const fn needed(component: Component) -> &'static [&'static str] {
+    kinds(component).0
+}
+
 /// What is known of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionFacts {

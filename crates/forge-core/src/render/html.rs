@@ -25,6 +25,8 @@ pub struct Page<'p> {
     pub graph: Option<&'p Graph>,
     /// Applications that no node stands for.
     pub strangers: &'p [Stranger],
+    /// What is wrong, a line each.
+    pub problems: &'p [String],
     /// What could not be read.
     pub notes: &'p [String],
 }
@@ -39,6 +41,7 @@ pub fn html(page: &Page<'_>) -> String {
     }
     text.push_str("</dl>\n");
     picture(page, &mut text);
+    list(&mut text, "What is wrong", page.problems.iter().cloned());
     text.push_str("<table>\n<thead><tr><th>node</th><th>phase</th><th>sync</th><th>health</th><th>since</th><th>detail</th></tr></thead>\n<tbody>\n");
     for node in page.nodes {
         let phase = node.phase.map_or("-", Phase::as_str);
@@ -165,6 +168,7 @@ mod tests {
             nodes: &nodes,
             graph: graph(&run.plan).as_ref(),
             strangers: &strangers,
+            problems: &[HOSTILE.to_owned()],
             notes: &[HOSTILE.to_owned()],
         });
         for forbidden in ["<script", "<img", "onerror='", "\u{1b}"] {
@@ -191,13 +195,22 @@ mod tests {
             live: Some(live),
             stale: false,
         };
-        let page = html(&Page { title: "dev", lead: &[], nodes: &[node], graph: None, strangers: &[], notes: &[] });
+        let page = html(&Page {
+            title: "dev",
+            lead: &[],
+            nodes: &[node],
+            graph: None,
+            strangers: &[],
+            problems: &[],
+            notes: &[],
+        });
         assert!(page.contains("<td>2026-11-16T10:00:00Z</td>"), "{page}");
     }
 
     #[test]
     fn a_page_without_a_graph_or_nodes_is_still_a_page() {
-        let page = html(&Page { title: "dev", lead: &[], nodes: &[], graph: None, strangers: &[], notes: &[] });
+        let page =
+            html(&Page { title: "dev", lead: &[], nodes: &[], graph: None, strangers: &[], problems: &[], notes: &[] });
         assert!(page.ends_with("</html>\n") && !page.contains("<svg") && !page.contains("<h2>"));
     }
 }

@@ -1,5 +1,5 @@
 //! The account that takes a cluster from bare to a proven platform, and what it may do (docs/adr/0024). Forge's chart makes
-//! it where the first `executor deploy` is to prepare the cluster; `bootstrap` never does.
+//! it where the first `executor deploy` is to prepare the cluster; `bootstrap` never does. And the role of one that only looks.
 
 use serde_json::{Value, json};
 
@@ -44,6 +44,14 @@ pub fn installer(places: &Places) -> Vec<Placed> {
         // The last one: the chart adds rules of its user at its end.
         placed(outside("clusterroles"), role("ClusterRole", None, Scope::Everywhere)),
     ]
+}
+
+/// The ClusterRole of an account that validates and cannot do anything else, for whoever wants to make one.
+pub fn reader(name: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+        "rules": rights::rules(&rights::reader()),
+    })
 }
 
 #[cfg(test)]

@@ -65,10 +65,7 @@ fn own_words(report: &RunReport, xml: &mut String) {
         let (environment, verdict) = (escape(&report.environment), escape(&report.verdict));
         let mut body = report.summary.clone();
         for found in &report.findings {
-            let _ = write!(body, "\n{}: {} {}", found.place, found.code, found.message);
-            if let Some(fix) = &found.fix {
-                let _ = write!(body, "\nfix: {fix}");
-            }
+            let _ = write!(body, "\n{}", found.line());
         }
         let (seconds, body) = (report.statistics.makespan_seconds, escape(&body));
         let _ = writeln!(xml, "    <testcase classname=\"{environment}\" name=\"run\" time=\"{seconds}\">");

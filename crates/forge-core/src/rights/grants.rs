@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    BOOTSTRAP, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, ROOT, Rule, Scope, TRIGGERS, granted, rule,
+    BOOTSTRAP, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS, granted, rule,
 };
 use crate::preflight::{Component, Purpose};
 
@@ -30,6 +30,26 @@ static LOOKS: [Rule; 9] = [
         &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
         &["get"],
         "what is there of Forge",
+    ),
+];
+
+/// Whoever validates, and never writes. Who may not read some of it is told what is not known. What `requires` and `health` of a
+/// graph name comes on top.
+static VALIDATES: [Rule; 9] = [
+    rule(Scope::Everywhere, "argoproj.io", &["applications", "appprojects"], READ, "what Argo CD says, and windows"),
+    rule(Scope::Everywhere, "apps", &["deployments", "statefulsets"], READ, "controllers, and what runs"),
+    rule(Scope::Everywhere, "apps", &["daemonsets"], &["get"], "what runs"),
+    rule(Scope::Everywhere, "batch", &["jobs", "cronjobs"], &["get"], "rules on live objects"),
+    rule(Scope::Everywhere, "", &["configmaps"], &["get"], "rules on live objects"),
+    rule(Scope::Everywhere, "", &["pods"], &["get", "list"], "the digests of what runs"),
+    rule(Scope::Everywhere, "coordination.k8s.io", &["leases"], &["get"], "whether a run is in progress"),
+    rule(Scope::Cluster, "apiextensions.crossplane.io", &["environmentconfigs"], &["get"], "EnvironmentConfigs"),
+    rule(
+        Scope::Cluster,
+        "apiextensions.k8s.io",
+        &["customresourcedefinitions"],
+        &["get"],
+        "definitions that are required",
     ),
 ];
 
@@ -126,6 +146,15 @@ pub fn installer() -> Vec<Grant> {
         }
     }
     table.retain(|_, verbs| !verbs.is_empty());
+    listed(table)
+}
+
+/// An account that validates and cannot do anything else: what it may read, kind by kind.
+pub fn reader() -> Vec<Grant> {
+    let mut table = Table::new();
+    for rule in &VALIDATES {
+        add(&mut table, Scope::Everywhere, rule);
+    }
     listed(table)
 }
 
@@ -314,6 +343,14 @@ mod tests {
             let [verb, resource] = [verb, resource].map(str::to_owned);
             let request = Request { verb, resource, group: String::new(), namespace: "shop".to_owned() };
             assert!(!may(&grants, &request), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn the_account_that_validates_can_only_read_and_never_a_secret() {
+        for grant in reader() {
+            assert!(grant.verbs.iter().all(|verb| READ.contains(verb)), "{grant:?}");
+            assert!(grant.resource != "secrets" && grant.resource != "*" && !grant.resource.contains('/'), "{grant:?}");
         }
     }
 

@@ -2,7 +2,8 @@
 //! shows more.
 
 use crate::gate::{Health, WaitingFor, Why};
-use crate::name::{ApplicationId, clip};
+use crate::name::{ApplicationId, clean, clip, cut};
+use crate::truth::Cause;
 
 /// What the commands in an advice name.
 #[derive(Debug, Clone, Copy)]
@@ -174,10 +175,78 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
     }
 }
 
+/// What to do about something that `validate` found. `spot` is that of the node, where it is about one.
+pub fn advice_cause(cause: &Cause, environment: &str, spot: Option<Spot<'_>>) -> String {
+    let deploy = format!("`forge platform deploy --environment {}`", clip(environment));
+    let get = |fallback: &str| spot.map_or_else(|| fallback.to_owned(), Spot::app_get);
+    match (cause, spot) {
+        (Cause::Failed(why), Some(spot)) => advice(why, spot),
+        (Cause::Waits(on), Some(spot)) => advice_waiting(on, spot),
+        (Cause::Failed(_) | Cause::Waits(_), None) => "see what `forge status` says about it".to_owned(),
+        (Cause::Syncing { .. }, _) => format!("nothing yet; {} shows what the sync is at", get("`argocd app list`")),
+        (Cause::SyncFailed { .. }, _) => {
+            format!("repair what the message names ({}), then {deploy}", get("`argocd app list`"))
+        }
+        (Cause::Drift { .. }, Some(spot)) => format!(
+            "see what differs and who writes it: `argocd app diff {}`; {deploy} brings it back in order",
+            spot.application
+        ),
+        (Cause::Drift { .. }, None) => format!("see what differs and who writes it; {deploy} brings it back"),
+        (Cause::NotCompared { .. } | Cause::OldCommit { .. }, Some(spot)) => format!(
+            "wait for the next comparison, or ask for one: `argocd app get {} --refresh`; if it stays old, `kubectl -n {} get pods`",
+            spot.application, spot.application.namespace
+        ),
+        (Cause::NotCompared { .. } | Cause::OldCommit { .. }, None) => "wait for the next comparison".to_owned(),
+        (Cause::LaterCommit | Cause::OldCheckout { .. }, _) => {
+            "`git pull`, then validate again: what Git holds now is what counts".to_owned()
+        }
+        (Cause::WrongDigest { container, .. }, _) => format!(
+            "see who changed it: {}; then replace the pods of {} (`kubectl rollout restart`)",
+            spot.map_or_else(|| "`kubectl get pods`".to_owned(), Spot::pods),
+            clip(container.workload())
+        ),
+        (Cause::Extra { .. }, _) => format!(
+            "add it to graph.yaml, or remove it: `forge platform teardown --environment {}` with its scope",
+            clip(environment)
+        ),
+        (Cause::NotRead { .. }, _) => {
+            "give the account the right that the message names (docs/guides/validate.md has a ClusterRole), or validate again"
+                .to_owned()
+        }
+        (Cause::Rule { fix: Some(fix), .. }, _) => cut(&clean(fix), 250).into_owned(),
+        (Cause::Rule { code, .. }, _) => format!("`forge lint --explain {code}` says what to do"),
+        (Cause::Claimed { .. }, _) => "let one of the two manage it: take it out of the manifests of the other".to_owned(),
+        (Cause::Controller { .. } | Cause::NotServed { .. }, _) => {
+            "`kubectl get pods` in its namespace says why; where Forge installed it, `forge bootstrap` puts it right"
+                .to_owned()
+        }
+        (Cause::NoProject, _) => {
+            format!("`forge bootstrap --environment {}` makes it", clip(environment))
+        }
+        (Cause::Held { .. }, _) => format!("{deploy}: it proves what is left and empties the window"),
+        (Cause::ConfigMissing | Cause::ConfigDiffers { .. }, _) => {
+            format!("see whether `{}-config` is synced; {deploy} brings it up to date", clip(environment))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::view::sample;
+
+    #[test]
+    fn there_is_advice_for_everything_that_validate_finds() {
+        let application: ApplicationId = "argocd/dev-shop-api".parse().unwrap();
+        let spot = Spot { application: &application, destination: Some("shop-api") };
+        for cause in crate::truth::every_cause() {
+            for spot in [None, Some(spot)] {
+                let text = advice_cause(&cause, "dev", spot);
+                assert!(text.len() > 20 && text.len() < 260, "{cause:?}: {text}");
+                assert!(!text.contains(char::is_control) && !text.ends_with('.'), "{cause:?}: {text}");
+            }
+        }
+    }
 
     #[test]
     fn there_is_advice_for_every_reason_to_fail_and_to_wait() {

@@ -49,7 +49,19 @@ pub struct ApplicationFacts {
     /// Argo CD syncs it by itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub automated: bool,
+    /// Resources that are not what Git says, as far as Argo CD names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+    /// When something about it last changed: it was made, a sync began or ended, its health or a condition became another.
+    #[serde(skip)]
+    pub changed: Option<Timestamp>,
+    /// It deploys to the cluster that Argo CD runs in.
+    #[serde(skip)]
+    pub local: bool,
 }
+
+/// How Argo CD names the cluster that it runs in.
+const OWN_CLUSTER: (&str, &str) = ("https://kubernetes.default.svc", "in-cluster");
 
 /// A resource that is not well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -89,6 +101,21 @@ impl ApplicationFacts {
             operation: operation(application),
             compared: time("/status/reconciledAt"),
             automated: automated.is_some_and(|policy| policy.get("enabled").and_then(Value::as_bool) != Some(false)),
+            differs: differs(list("/status/resources")),
+            changed: [
+                "/metadata/creationTimestamp",
+                "/status/health/lastTransitionTime",
+                "/status/operationState/startedAt",
+                "/status/operationState/finishedAt",
+            ]
+            .into_iter()
+            .filter_map(time)
+            .chain(list("/status/conditions").filter_map(|condition| {
+                condition.get("lastTransitionTime").and_then(Value::as_str)?.parse::<Timestamp>().ok()
+            }))
+            .max(),
+            local: text("/spec/destination/server").is_some_and(|server| server.trim_end_matches('/') == OWN_CLUSTER.0)
+                || text("/spec/destination/name") == Some(OWN_CLUSTER.1),
         }
     }
 
@@ -138,6 +165,19 @@ fn operation(application: &Value) -> Option<String> {
     matches!(phase, "Running" | "Terminating").then(|| asked("/status/operationState/operation")).flatten()
 }
 
+/// `Kind/namespace/name` of a resource of an Application.
+fn named(resource: &Value) -> String {
+    let text = |name: &str| resource.get(name).and_then(Value::as_str).unwrap_or_default();
+    let named: Vec<&str> =
+        [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
+    shown(&named.join("/"))
+}
+
+fn differs<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<String> {
+    let out = resources.filter(|resource| resource.get("status").and_then(Value::as_str) == Some("OutOfSync"));
+    out.take(MOST).map(named).collect()
+}
+
 fn unwell<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<UnwellResource> {
     let text = |value: &'v Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let rank = |health: &str| match health {
@@ -153,10 +193,8 @@ fn unwell<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<UnwellResource>
             if health.is_empty() || health == "Healthy" {
                 return None;
             }
-            let parts = [text(resource, "/kind"), text(resource, "/namespace"), text(resource, "/name")];
-            let named: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             Some(UnwellResource {
-                resource: shown(&named.join("/")),
+                resource: named(resource),
                 health: shown(health),
                 message: shown(text(resource, "/health/message")),
             })
@@ -176,7 +214,8 @@ mod tests {
     #[test]
     fn the_worst_resource_comes_first_and_messages_are_clean() {
         let facts = ApplicationFacts::read(&json!({
-            "spec": {"project": "dev", "destination": {"namespace": "shop-api"}},
+            "metadata": {"creationTimestamp": "2026-11-16T08:00:00Z"},
+            "spec": {"project": "dev", "destination": {"namespace": "shop-api", "server": "https://kubernetes.default.svc"}},
             "operation": {"initiatedBy": {"username": "eve\u{7}"}},
             "status": {
                 "sync": {"status": "Synced", "revision": "abc"},
@@ -184,7 +223,7 @@ mod tests {
                 "reconciledAt": "2026-11-16T10:00:00Z",
                 "conditions": [{"type": "ComparisonError", "message": "dev/apps/x: app path does not exist"}],
                 "resources": [
-                    {"kind": "Service", "name": "s", "namespace": "n"},
+                    {"kind": "Service", "name": "s", "namespace": "n", "status": "OutOfSync"},
                     {"kind": "Deployment", "name": "b", "namespace": "n", "health": {"status": "Progressing"}},
                     {"kind": "StatefulSet", "name": "a", "namespace": "n", "health": {"status": "Degraded", "message": "\u{1b}[2Jx"}},
                 ],
@@ -197,7 +236,9 @@ mod tests {
         assert_eq!(facts.unwell[0].message, "\u{fffd}[2Jx");
         assert_eq!(facts.operation.as_deref(), Some("asked for by `eve\u{fffd}`"));
         assert!(facts.path_is_gone() && facts.is_synced() && facts.health() == Health::Degraded);
+        assert_eq!((facts.differs.as_slice(), facts.local), (&["Service/n/s".to_owned()][..], true));
         let at = |time: &str| time.parse().unwrap();
+        assert_eq!(facts.changed, Some(at("2026-11-16T10:00:00Z")));
         let after = Duration::from_seconds(600);
         assert!(
             !facts.is_stale(at("2026-11-16T10:10:00Z"), after) && facts.is_stale(at("2026-11-16T10:10:01Z"), after)

@@ -208,6 +208,27 @@ impl Found {
             fix: finding.fix.as_deref().map(shown),
         }
     }
+
+    /// As many of them as a report holds.
+    pub(crate) fn some(findings: &[Finding]) -> Vec<Self> {
+        const MOST: usize = 50;
+        findings.iter().take(MOST).map(Self::new).collect()
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("\nfound: {} ({})\n  what   {}\n", self.place, self.code, self.message);
+        if let Some(fix) = &self.fix {
+            let _ = writeln!(text, "  fix    {fix}");
+        }
+        text
+    }
+
+    /// For the body of a test case.
+    pub(crate) fn line(&self) -> String {
+        let fix = self.fix.as_ref().map(|fix| format!("\nfix: {fix}")).unwrap_or_default();
+        format!("{}: {} {}{fix}", self.place, self.code, self.message)
+    }
 }
 
 impl RunReport {
@@ -355,8 +376,7 @@ impl RunReport {
     /// With what kept the run from beginning: whoever has only the report must be able to put it right.
     #[must_use]
     pub fn because(mut self, findings: &[Finding]) -> Self {
-        const MOST: usize = 50;
-        self.findings.extend(findings.iter().take(MOST).map(Found::new));
+        self.findings = Found::some(findings);
         self
     }
 
@@ -385,13 +405,7 @@ impl RunReport {
         if let Some(message) = &self.message {
             let _ = writeln!(text, "{message}");
         }
-        for found in &self.findings {
-            let _ = writeln!(text, "\nfound: {} ({})", found.place, found.code);
-            let _ = writeln!(text, "  what   {}", found.message);
-            if let Some(fix) = &found.fix {
-                let _ = writeln!(text, "  fix    {fix}");
-            }
-        }
+        text.extend(self.findings.iter().map(Found::text));
         for failure in &self.failures {
             let _ = writeln!(text, "\nfailed: {} (Application {})", failure.node, failure.application);
             let _ = writeln!(text, "  why    {}", failure.diagnosis);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::gate::{NodeHealth, aggregate};
 use crate::graph::Scope;
-use crate::name::{ApplicationId, NodeId, clip};
+use crate::name::{ApplicationId, EnvironmentName, NodeId, clip};
 use crate::run::{Header, NodeView, Phase, RunPlan, StoredRun};
 use crate::view::{ApplicationFacts, between, shown};
 
@@ -113,6 +114,14 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Reads a Lease; nothing where nobody holds it.
+    pub fn read(lease: &Value) -> Option<Self> {
+        let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|run| !run.is_empty())?;
+        let renewed = lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse().ok());
+        let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).unwrap_or(60);
+        Some(Self { run: clip(run), renewed, lasts })
+    }
+
     /// Nobody renews it any more.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.renewed.is_some_and(|renewed| between(renewed, now).seconds() > self.lasts)
@@ -408,6 +417,26 @@ pub struct Stranger {
     pub why: String,
     /// Its sync and health.
     pub live: ApplicationFacts,
+}
+
+/// Applications of the environment's AppProject that no node stands for.
+pub fn strangers(
+    environment: &EnvironmentName,
+    known: &BTreeSet<&ApplicationId>,
+    found: &BTreeMap<ApplicationId, ApplicationFacts>,
+) -> Vec<Stranger> {
+    let mine = |facts: &ApplicationFacts| facts.project.as_deref() == Some(environment.as_str());
+    let odd = found.iter().filter(|(id, facts)| !known.contains(id) && mine(facts));
+    odd.map(|(id, facts)| Stranger {
+        application: id.to_string(),
+        why: if facts.path_is_gone() {
+            "its path is gone from Git; `forge platform teardown` with its scope removes it".to_owned()
+        } else {
+            "not in the graph".to_owned()
+        },
+        live: facts.clone(),
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -43,11 +43,13 @@ impl Trees {
     }
 }
 
-/// A node of Argo CD's tree.
-struct Member {
-    resource: Resource,
-    uid: String,
-    parents: Vec<String>,
+/// A node of a tree: Argo CD's, or one that was put together from the cluster itself.
+pub(crate) struct Member {
+    pub(crate) resource: Resource,
+    /// What others name it by.
+    pub(crate) uid: String,
+    /// The names of those that own it.
+    pub(crate) parents: Vec<String>,
 }
 
 impl ArgoCd {
@@ -60,22 +62,12 @@ impl ArgoCd {
         elsewhere: &[Application],
     ) -> Result<Tree, ClusterError> {
         let id = &application.id;
-        let answer = self.tree(id).await?;
-        let members: Vec<Member> = nodes(&answer).map(member).collect();
-        let by_uid: BTreeMap<&str, &Member> = members.iter().map(|member| (member.uid.as_str(), member)).collect();
+        let members = self.tree_members(id).await?;
         let workloads = members.iter().filter(|member| is_workload(&member.resource));
         let pods = members.iter().filter(|member| is_pod(&member.resource)).take(MOST_PODS);
-        let workloads = self.objects(id, workloads.map(|member| &member.resource)).await?;
-        let pods = self.objects(id, pods.map(|member| &member.resource)).await?;
-        let owner_of = |pod: &Resource| {
-            let member = members.iter().find(|member| is_pod(&member.resource) && member.resource == *pod);
-            member.map(|member| top(member, &by_uid)).unwrap_or_else(|| pod.id())
-        };
-        let mut tree = Tree {
-            workloads: workloads.iter().filter_map(|(resource, value)| workload(resource, value)).collect(),
-            containers: pods.iter().flat_map(|(pod, value)| containers(&owner_of(pod), value)).collect(),
-            objects: Vec::new(),
-        };
+        let mut found = self.objects(id, workloads.map(|member| &member.resource)).await?;
+        found.extend(self.objects(id, pods.map(|member| &member.resource)).await?);
+        let mut tree = assembled(&members, &found);
         for object in objects {
             let value = self.required(application, &members, object, elsewhere).await?;
             tree.objects.push(LiveObject { object: object.clone(), value });
@@ -83,8 +75,13 @@ impl ArgoCd {
         Ok(tree)
     }
 
+    /// Everything in the tree of an Application. Where Argo CD has lost what it kept of it, it compares to find out.
+    pub(crate) async fn tree_members(&self, id: &ApplicationId) -> Result<Vec<Member>, ClusterError> {
+        Ok(nodes(&self.tree(id).await?).map(member).collect())
+    }
+
     /// Live objects; those that vanished meanwhile are left out.
-    async fn objects<'m>(
+    pub(crate) async fn objects<'m>(
         &self,
         id: &ApplicationId,
         resources: impl Iterator<Item = &'m Resource>,
@@ -100,7 +97,8 @@ impl ArgoCd {
         Ok(found)
     }
 
-    async fn required(
+    /// An object that a node requires, wherever Argo CD serves it; nothing where it does not exist.
+    pub(crate) async fn required(
         &self,
         application: &Application,
         members: &[Member],
@@ -143,6 +141,21 @@ impl ArgoCd {
     }
 }
 
+/// Workloads and containers of objects that were read; `members` say who owns which pod.
+pub(crate) fn assembled(members: &[Member], found: &[(Resource, Value)]) -> Tree {
+    let by_uid: BTreeMap<&str, &Member> = members.iter().map(|member| (member.uid.as_str(), member)).collect();
+    let owner_of = |pod: &Resource| {
+        let member = members.iter().find(|member| is_pod(&member.resource) && member.resource == *pod);
+        member.map(|member| top(member, &by_uid)).unwrap_or_else(|| pod.id())
+    };
+    let (workloads, pods) = (found.iter().filter(|(of, _)| is_workload(of)), found.iter().filter(|(of, _)| is_pod(of)));
+    Tree {
+        workloads: workloads.filter_map(|(resource, value)| workload(resource, value)).collect(),
+        containers: pods.flat_map(|(pod, value)| containers(&owner_of(pod), value)).collect(),
+        objects: Vec::new(),
+    }
+}
+
 /// The nodes of a tree, as Argo CD serves it.
 fn nodes(tree: &Value) -> impl Iterator<Item = &Value> {
     tree.get("nodes").and_then(Value::as_array).into_iter().flatten()
@@ -157,12 +170,12 @@ fn member(value: &Value) -> Member {
     }
 }
 
-fn is_pod(resource: &Resource) -> bool {
+pub(crate) fn is_pod(resource: &Resource) -> bool {
     resource.group.is_empty() && resource.kind == "Pod"
 }
 
 /// Kinds whose controllers write an observedGeneration; the ReplicaSets of a Deployment are its own business.
-fn is_workload(resource: &Resource) -> bool {
+pub(crate) fn is_workload(resource: &Resource) -> bool {
     resource.group == "apps" && matches!(resource.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet")
 }
 
@@ -198,7 +211,8 @@ fn containers(owner: &str, pod: &Value) -> Vec<Container> {
                 restarts: recent_restarts(status),
                 held_back: status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff"),
                 started: started(status),
-                image: id.rsplit_once('@').map_or(id, |(_, digest)| digest).parse::<Digest>().ok(),
+                // Without a name before it, it is the digest of an image's configuration, which no manifest names.
+                image: id.rsplit_once('@').and_then(|(_, digest)| digest.parse::<Digest>().ok()),
             })
         })
         .collect()

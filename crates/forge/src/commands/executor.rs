@@ -19,12 +19,13 @@ use crate::run_report::Format;
 /// What stands before the names of variables where `forge` reads them.
 const PREFIX: &str = "FORGE_";
 
-/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository, and proves it
+/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository, proves it, and says what is true
+/// of it
 ///
 /// Inputs are flags, variables and /config/environment.yaml, in this order. The report goes to stdout, logs to stderr.
 ///
-/// Exit codes: 0 done, 1 failed, 2 partial or cancelled, 3 invalid input, 4 timed out, 5 another run is in progress,
-/// 6 not permitted.
+/// Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 partial, cancelled, degraded or not known, 3 invalid input,
+/// 4 timed out, 5 another run is in progress, 6 not permitted.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Entry {
@@ -43,8 +44,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Prepare the cluster where it is not prepared, deploy an environment in dependency order, and prove it
     Deploy(Given),
-    /// Say how an environment is; not in this version
-    Validate(Given),
+    /// Say what is true of an environment; writes nothing, and Argo CD is not asked to compare
+    Validate(Validated),
     /// Remove an environment; not in this version
     Teardown(Given),
 }
@@ -79,6 +80,15 @@ struct Given {
     metrics_listen: SocketAddr,
 }
 
+#[derive(Debug, Args)]
+struct Validated {
+    #[command(flatten)]
+    given: Given,
+    /// Write the report to this file too, as one page
+    #[arg(long, value_name = "FILE")]
+    report_html: Option<PathBuf>,
+}
+
 /// The inputs that were given by flag, before anybody looked at them.
 #[derive(Debug, Clone, Default)]
 struct Flags(BTreeMap<Input, String>);
@@ -93,7 +103,7 @@ impl Args for Flags {
         flags().fold(command, |command, (input, name)| {
             let flag = Arg::new(name).long(name).help(input.what());
             command.arg(match input {
-                Input::DryRun => {
+                Input::DryRun | Input::Watch => {
                     flag.value_name("BOOLEAN").num_args(0..=1).require_equals(true).default_missing_value("true")
                 }
                 _ => flag.value_name("VALUE"),
@@ -131,12 +141,16 @@ fn start(command: &Command, prefix: &'static str) -> Exit {
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let mut output = Output::new(&mut out, &mut err, no_colour);
-    let (action, given) = match command {
-        Command::Deploy(given) => (Action::Deploy, given),
-        Command::Validate(given) => (Action::Validate, given),
-        Command::Teardown(given) => (Action::Teardown, given),
+    let (action, given, page) = match command {
+        Command::Deploy(given) => (Action::Deploy, given, None),
+        Command::Validate(validated) => (Action::Validate, &validated.given, validated.report_html.clone()),
+        Command::Teardown(given) => (Action::Teardown, given, None),
     };
-    let ended = if action == Action::Deploy {
+    let ended = if action == Action::Teardown {
+        let message = format!("`{}` is not in this version; nothing was read and nothing was written", action.as_str());
+        Err(Failure::new(Code::ActionMissing, message)
+            .hint("`executor validate` says how an environment is; `executor deploy` is there"))
+    } else {
         let reports = Reports {
             stdout: given.output,
             files: [
@@ -144,6 +158,7 @@ fn start(command: &Command, prefix: &'static str) -> Exit {
                 (Format::Json, given.report_json.clone()),
                 (Format::Junit, given.report_junit.clone()),
             ],
+            page,
         };
         let options = Options {
             config: given.config.clone(),
@@ -153,10 +168,6 @@ fn start(command: &Command, prefix: &'static str) -> Exit {
             reports,
         };
         executor::run(action, prefix, given.inputs.0.clone(), &options, &mut output)
-    } else {
-        let message = format!("`{}` is not in this version; nothing was read and nothing was written", action.as_str());
-        Err(Failure::new(Code::ActionMissing, message)
-            .hint("`forge status` says how an environment is; `executor deploy` is there"))
     };
     ended.unwrap_or_else(|failure| output.failure(&failure))
 }
@@ -188,5 +199,9 @@ mod tests {
         assert_eq!(parsed(&["--dry-run"])[&Input::DryRun], "true");
         assert_eq!(parsed(&["--dry-run=false", "--runner", "pod"])[&Input::DryRun], "false");
         assert!(Entry::try_parse_from(["executor", "deploy", "--dry-run", "false"]).is_err());
+        assert_eq!(parsed(&["--watch"])[&Input::Watch], "true");
+        let page = Entry::try_parse_from(["executor", "validate", "--report-html", "page.html"]).unwrap();
+        assert!(matches!(page.command, Command::Validate(validated) if validated.report_html.is_some()));
+        assert!(Entry::try_parse_from(["executor", "deploy", "--report-html", "page.html"]).is_err());
     }
 }

@@ -1,9 +1,9 @@
 //! What several commands need: a repository that can be used, one environment of it, its graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forge_core::code::Code;
-use forge_core::finding::Finding;
+use forge_core::finding::{Finding, Suppressed};
 use forge_core::format::{Reference, Subject};
 use forge_core::graph::{Graph, NodeIx, SYSTEM_STACK};
 use forge_core::health::HealthChecks;
@@ -29,6 +29,7 @@ pub(crate) fn report(global: &Global) -> Result<Report, Failure> {
 pub(crate) struct Usable {
     pub(crate) repository: Repository,
     findings: Vec<Finding>,
+    suppressed: Vec<Suppressed>,
 }
 
 /// The repository, if its own files can be used.
@@ -40,9 +41,16 @@ impl Usable {
     /// The repository that was read, if its own files can be used.
     pub(crate) fn of(report: Report) -> Result<Self, Failure> {
         match report.repository {
-            Some(repository) => Ok(Self { repository, findings: report.findings }),
+            Some(repository) => Ok(Self { repository, findings: report.findings, suppressed: report.suppressed }),
             None => Err(Failure::unusable(report.findings)),
         }
+    }
+
+    /// The codes that comments allow in a folder of the repository.
+    pub(crate) fn allowed(&self, folder: &str) -> BTreeSet<Code> {
+        let below = format!("{}/", folder.trim_matches('/'));
+        let there = self.suppressed.iter().filter(|allowed| allowed.finding.place.path.starts_with(&below));
+        there.map(|allowed| allowed.finding.code).collect()
     }
 
     /// Says that lint has more to say, once the command has done its work.

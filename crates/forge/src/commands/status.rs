@@ -15,8 +15,7 @@ use forge_core::render::{self, Page};
 use forge_core::run::{Header, Phase, Stored, StoredRun};
 use forge_core::token;
 use forge_core::view::{
-    self, ApplicationFacts, Holder, Installed, Lead, LeadFacts, Seen, Standing, StatusNode, Stranger, Window, between,
-    shown,
+    self, Holder, Installed, Lead, LeadFacts, Seen, Standing, StatusNode, Stranger, Window, between, shown,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -128,6 +127,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             nodes: &status.nodes,
             graph: graph.as_ref(),
             strangers: &status.strangers,
+            problems: &[],
             notes: &status.notes,
         }),
     };
@@ -163,7 +163,7 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
         &format!("forge-{}", look.environment),
     );
     let holder =
-        look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| holder(&lease));
+        look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| Holder::read(&lease));
     let window = window(look, &cluster, &stored.runs).await?;
     let token = token(&cluster, workflows, now).await?;
     let standing = view::standing(&stored.runs);
@@ -259,13 +259,6 @@ async fn installed(look: &mut Look, cluster: &Cluster) -> Result<Installed, Fail
     Ok(Installed { argocd, workflows, forge })
 }
 
-fn holder(lease: &Value) -> Option<Holder> {
-    let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|run| !run.is_empty())?;
-    let renewed = lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse().ok());
-    let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_u64).unwrap_or(60);
-    Some(Holder { run: clip(run), renewed, lasts })
-}
-
 async fn window(look: &mut Look, cluster: &Cluster, runs: &[StoredRun]) -> Result<Seen<Window>, Failure> {
     let project = path::object(&path::argo(&look.argocd, "appprojects"), look.environment.as_str());
     let project = look.optional(cluster, &project, "the AppProject of the environment").await?;
@@ -352,18 +345,7 @@ fn strangers(look: &mut Look, standing: Option<&Standing>, nodes: &[StatusNode],
     if !live.complete {
         look.notes.push("Applications may not be listed, so those that are not in the graph are not known".to_owned());
     }
-    let mine = |facts: &ApplicationFacts| facts.project.as_deref() == Some(look.environment.as_str());
-    let odd = live.found.iter().filter(|(id, facts)| !known.contains(id) && mine(facts));
-    odd.map(|(id, facts)| Stranger {
-        application: id.to_string(),
-        why: if facts.path_is_gone() {
-            "its path is gone from Git; `forge platform teardown` with its scope removes it".to_owned()
-        } else {
-            "not in the graph".to_owned()
-        },
-        live: facts.clone(),
-    })
-    .collect()
+    view::strangers(&look.environment, &known, &live.found)
 }
 
 /// What everything else stands below.

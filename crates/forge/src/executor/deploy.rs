@@ -101,8 +101,7 @@ pub(super) async fn deploy(
     }
     let place = Place { cluster, places };
     let argocd = if account {
-        let folder = options.secrets.join("argocd");
-        ArgoCd::mounted(&format!("@{}", folder.join("server").display()), &folder.join("token"))?
+        mounted_argocd(options)?
     } else {
         ArgoCd::through(&place.cluster, &place.places.workflows).await?
     };
@@ -121,9 +120,15 @@ pub(super) async fn deploy(
 }
 
 /// Argo CD's address and token are mounted, and it can be reached by that address.
-fn mounted(inputs: &Inputs, options: &Options) -> bool {
+pub(super) fn mounted(inputs: &Inputs, options: &Options) -> bool {
     let there = |name: &str| Path::exists(&options.secrets.join("argocd").join(name));
     inputs.access == Access::InCluster && there("server") && there("token")
+}
+
+/// Argo CD by the address and the token that are mounted.
+pub(super) fn mounted_argocd(options: &Options) -> Result<ArgoCd, Failure> {
+    let folder = options.secrets.join("argocd");
+    ArgoCd::mounted(&format!("@{}", folder.join("server").display()), &folder.join("token"))
 }
 
 /// Phase 0. It puts away what it made before it ends, so it is not dropped when it is told to stop.

@@ -213,6 +213,7 @@ mod tests {
             reports: Reports {
                 stdout: Format::Text,
                 files: [(Format::Text, None), (Format::Json, None), (Format::Junit, None)],
+                page: None,
             },
         };
         assert_eq!(credentials(&options), GitCredentials::Mounted("/secrets/git".into()));

@@ -8,7 +8,6 @@ use forge_core::executor::{Action, Inputs, Level};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::trace::{Span, SpanId, SpanStatus, TraceId};
-use forge_core::view::RunReport;
 use jiff::Timestamp;
 
 use super::Stopped;
@@ -27,6 +26,18 @@ pub(super) const PRE_BOOTSTRAP: &str = "pre-bootstrap";
 pub(super) const BOOTSTRAP: &str = "bootstrap";
 /// Phase 2.
 pub(super) const ORCHESTRATION: &str = "orchestration";
+/// Looking at everything, and saying what is true.
+pub(super) const VALIDATION: &str = "validation";
+
+/// How it all ended, in words.
+pub(super) struct Ending<'e> {
+    /// The run; empty where there was none.
+    pub(super) run: &'e str,
+    pub(super) verdict: &'e str,
+    pub(super) summary: &'e str,
+    /// What is said beyond that.
+    pub(super) message: Option<&'e str>,
+}
 
 /// One time that the executor works.
 pub(super) struct Session {
@@ -148,14 +159,14 @@ impl Session {
         traces: &Traces,
         parent: Option<SpanId>,
         started: Timestamp,
-        report: &RunReport,
+        ending: &Ending<'_>,
         exit: Exit,
     ) {
-        let (status, told) = match report.verdict.as_str() {
+        let (status, told) = match ending.verdict {
             _ if exit == Exit::Done => (Status::Done, SpanStatus::Done),
             "cancelled" => (Status::Cancelled, SpanStatus::Unfinished),
             _ => {
-                let why = report.message.clone().unwrap_or_else(|| report.summary.clone());
+                let why = ending.message.unwrap_or(ending.summary).to_owned();
                 (Status::Failed, SpanStatus::Failed(why))
             }
         };
@@ -171,8 +182,8 @@ impl Session {
             attributes: vec![
                 ("forge.action", self.action.as_str().to_owned()),
                 ("forge.environment", self.environment.clone()),
-                ("forge.run", report.run.clone()),
-                ("forge.verdict", report.verdict.clone()),
+                ("forge.run", ending.run.to_owned()),
+                ("forge.verdict", ending.verdict.to_owned()),
             ],
             status: told,
         });

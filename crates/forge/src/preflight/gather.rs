@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::bootstrap;
-use crate::cluster::{Cluster, ClusterError, path};
+use crate::cluster::{Cluster, ClusterError, looked, path};
 use crate::run::prepare;
 
 /// How many rights, or objects, are asked for at once.
@@ -128,15 +128,6 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     }));
     let kubernetes = version.saw().and_then(|said| said.get("gitVersion")?.as_str().map(shown));
     Ok(Gathered { kubernetes, judged, ground })
-}
-
-/// What was answered, told apart by whether it was refused or failed.
-fn looked<T>(answer: Result<T, ClusterError>) -> Looked<T> {
-    match answer {
-        Ok(seen) => Looked::Saw(seen),
-        Err(ClusterError::Refused { code: 401 | 403, message }) => Looked::NotPermitted(message),
-        Err(error) => Looked::Failed(error.to_string()),
-    }
 }
 
 /// The first words with an API server.

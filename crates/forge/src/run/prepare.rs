@@ -228,7 +228,7 @@ async fn contents(
 }
 
 /// One folder of the GitOps repository.
-fn is_ours(application: &Application, repository: Option<&str>) -> bool {
+pub(crate) fn is_ours(application: &Application, repository: Option<&str>) -> bool {
     match (application.sources.as_slice(), repository) {
         ([source], Some(repository)) => !source.chart && same_repository(&source.url, repository),
         _ => false,

@@ -28,7 +28,7 @@ fn stage(test: &str, ready: u32) -> Stage {
 }
 
 /// The Job as the chart makes it.
-fn job(stage: &Stage, name: &str) -> Value {
+pub(crate) fn job(stage: &Stage, name: &str) -> Value {
     let environment = &stage.environment;
     let labels = json!({"forge.projectcatalyst.io/environment": environment.name});
     json!({

@@ -18,4 +18,5 @@ mod preflight;
 mod readers;
 mod self_managed;
 mod stage;
+mod validate;
 mod window;

@@ -23,12 +23,17 @@ pub(crate) fn kubeconfig(sandbox: &Sandbox, folder: &std::path::Path, namespace:
     path
 }
 
-fn forge(binary: &std::path::Path, kubeconfig: &std::path::Path, folder: &std::path::Path, args: &[&str]) -> Ended {
+pub(crate) fn forge(
+    binary: &std::path::Path,
+    kubeconfig: &std::path::Path,
+    folder: &std::path::Path,
+    args: &[&str],
+) -> Ended {
     run(Command::new(binary).args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1"), None)
 }
 
 /// What an account tried to change: attempts, so that a refusal does not hide one.
-fn tried(sandbox: &Sandbox, since: jiff::Timestamp, account: &str) -> Vec<String> {
+pub(crate) fn tried(sandbox: &Sandbox, since: jiff::Timestamp, account: &str) -> Vec<String> {
     let account = format!(":{account}");
     let lines = attempts(sandbox, since).into_iter().filter(|line| line.user.ends_with(&account));
     lines.map(|line| format!("{line:?}")).collect()

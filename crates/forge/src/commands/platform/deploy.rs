@@ -276,7 +276,12 @@ fn outlook(looked: &LookedAt<'_>) -> String {
 }
 
 /// The commit of the run, and that Argo CD can see it.
-fn commit(root: &Path, branch: &str, given: Option<&CommitId>, output: &mut Output<'_>) -> Result<CommitId, Failure> {
+pub(super) fn commit(
+    root: &Path,
+    branch: &str,
+    given: Option<&CommitId>,
+    output: &mut Output<'_>,
+) -> Result<CommitId, Failure> {
     if let Some(commit) = given {
         return Ok(commit.clone());
     }
