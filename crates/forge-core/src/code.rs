@@ -178,6 +178,12 @@ codes! {
     Password                "FORGE-S005" Policy   "password";
     TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
     TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
+    StillNeeded             "FORGE-U001" Policy   "something that stays depends on what is to be removed";
+    MadeAgain               "FORGE-U002" Policy   "something that Forge does not stop would make it again";
+    VolumesUnsecured        "FORGE-U003" Policy   "volumes that cannot be kept as asked";
+    NotConfirmed            "FORGE-U004" User     "a teardown that nobody confirmed";
+    NotReleasable           "FORGE-U005" User     "a finalizer that cannot be given up";
+    RemovalStuck            "FORGE-U006" Timeout  "something that does not go";
     WaveOutOfRange          "FORGE-W001" Policy   "sync wave outside -3 to 3";
     WaveBetweenApplications "FORGE-W002" Policy   "sync wave between Applications";
     InvalidInput            "FORGE-X001" User     "an input of the executor that cannot be used";

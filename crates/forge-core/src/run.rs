@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_looked_at, result};
+pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_asked_yet, not_looked_at, result};
 pub use store::{
-    CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces,
-    read_plan, record_name, shortened,
+    CANCEL_KEY, CLEARANCE_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name,
+    plan_pieces, read_plan, record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
 pub use turn::{Seat, Seats, Sitting, Step, step};
@@ -29,6 +29,7 @@ use crate::gate::{Content, HealthRule, ObjectRef, Retry, RunId, Timeouts, Wanted
 use crate::graph::{Graph, NodeIx, Scope, Task};
 use crate::name::{ApplicationId, EnvironmentName, NodeId};
 use crate::plan::Plan;
+use crate::teardown::{self, Removal};
 
 /// What a run is to do: a plan, resolved to exact content, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct RunPlan {
     pub run: RunId,
     /// The environment.
     pub environment: EnvironmentName,
+    /// What it does with its nodes.
+    #[serde(default, skip_serializing_if = "RunAction::is_deploy")]
+    pub action: RunAction,
     /// What it is about.
     pub scope: Scope,
     /// Digest of the plan.
@@ -57,6 +61,32 @@ pub struct RunPlan {
     pub passed: BTreeSet<NodeId>,
     /// Nodes and joins, each after all that it waits for.
     pub tasks: Vec<RunTask>,
+}
+
+/// What a run does with its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunAction {
+    /// Each is synced and proven, after all that it waits for.
+    #[default]
+    Deploy,
+    /// Each is removed, after all that waits for it.
+    Teardown,
+}
+
+impl RunAction {
+    /// True of a run as most are.
+    pub fn is_deploy(&self) -> bool {
+        *self == Self::Deploy
+    }
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deploy => "deploy",
+            Self::Teardown => "teardown",
+        }
+    }
 }
 
 /// How nodes are run.
@@ -104,6 +134,9 @@ pub struct RunNode {
     pub timeouts: Timeouts,
     /// How a failed sync is tried again.
     pub retry: Retry,
+    /// What there is to remove, where it is to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Removal>,
 }
 
 impl RunPlan {
@@ -134,6 +167,7 @@ impl RunPlan {
                             health: node.health.iter().map(rule).collect(),
                             timeouts: node.timeouts,
                             retry: node.retry,
+                            removal: None,
                         })
                     });
                     (id.to_string(), node)
@@ -144,6 +178,7 @@ impl RunPlan {
         Self {
             run,
             environment: plan.environment.clone(),
+            action: RunAction::Deploy,
             scope: plan.scope.clone(),
             plan: plan.hash.clone(),
             commit: None,
@@ -152,6 +187,23 @@ impl RunPlan {
             runner: Runner::Plugin,
             passed: BTreeSet::new(),
             tasks: tasks.collect(),
+        }
+    }
+
+    /// Makes the run that removes nodes: these tasks, which [`teardown::reversed`] put in order.
+    pub fn teardown(run: RunId, plan: &Plan, tasks: Vec<RunTask>) -> Self {
+        Self {
+            run,
+            environment: plan.environment.clone(),
+            action: RunAction::Teardown,
+            scope: plan.scope.clone(),
+            plan: plan.hash.clone(),
+            commit: None,
+            repository: None,
+            timeout: plan.timeout,
+            runner: Runner::Plugin,
+            passed: BTreeSet::new(),
+            tasks,
         }
     }
 
@@ -175,10 +227,10 @@ impl RunPlan {
         self.nodes().next().is_none()
     }
 
-    /// What the gate is asked about each node, in the order of the plan; joins dissolved.
-    pub fn wanted(&self) -> Vec<Wanted> {
+    /// The nodes in the order of the plan, each with those that it waits for; joins dissolved.
+    fn awaited(&self) -> Vec<(&RunNode, Vec<NodeId>)> {
         let mut awaited: Vec<Vec<NodeId>> = Vec::with_capacity(self.tasks.len());
-        let mut wanted = Vec::new();
+        let mut found = Vec::new();
         for task in &self.tasks {
             let mut predecessors: Vec<NodeId> = Vec::new();
             for place in &task.before {
@@ -191,22 +243,40 @@ impl RunPlan {
             predecessors.sort_unstable();
             predecessors.dedup();
             if let Some(node) = &task.node {
-                wanted.push(Wanted {
-                    node: node.id.clone(),
-                    application: node.application.clone(),
-                    run: self.run.clone(),
-                    predecessors: predecessors.clone(),
-                    content: node.content.clone(),
-                    images: BTreeMap::new(),
-                    requires: node.requires.clone(),
-                    health: node.health.clone(),
-                    timeouts: node.timeouts,
-                    retry: node.retry,
-                });
+                found.push((node, predecessors.clone()));
             }
             awaited.push(predecessors);
         }
-        wanted
+        found
+    }
+
+    /// What the gate is asked about each node, in the order of the plan.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let wanted = |(node, predecessors): (&RunNode, Vec<NodeId>)| Wanted {
+            node: node.id.clone(),
+            application: node.application.clone(),
+            run: self.run.clone(),
+            predecessors,
+            content: node.content.clone(),
+            images: BTreeMap::new(),
+            requires: node.requires.clone(),
+            health: node.health.clone(),
+            timeouts: node.timeouts,
+            retry: node.retry,
+        };
+        self.awaited().into_iter().map(wanted).collect()
+    }
+
+    /// The same for nodes that are to go: a node waits for what depends on it.
+    pub fn removals(&self) -> Vec<teardown::Wanted> {
+        let wanted = |(node, dependents): (&RunNode, Vec<NodeId>)| teardown::Wanted {
+            node: node.id.clone(),
+            application: node.application.clone(),
+            uid: node.removal.as_ref().and_then(|removal| removal.uid.clone()),
+            dependents,
+            timeouts: node.timeouts,
+        };
+        self.awaited().into_iter().map(wanted).collect()
     }
 
     /// When a run that began then gives up.

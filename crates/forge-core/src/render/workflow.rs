@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::digest::Digest;
-use crate::run::{RunPlan, Runner, plan_name, plan_pieces};
+use crate::name::EnvironmentName;
+use crate::run::{RunAction, RunPlan, Runner, plan_name, plan_pieces};
 
 /// Largest Workflow that is submitted. Kubernetes takes about 1.5 MiB; the rest is for the status.
 pub const WORKFLOW_LIMIT: usize = 700 << 10;
@@ -57,6 +58,8 @@ pub const INSTALLER_ACCOUNT: &str = "forge-installer";
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.
 pub const ARGOCD_SECRET_PATH: &str = "/secrets/argocd";
+/// The account of Argo CD that can get and delete Applications. It has a token only while a teardown lasts.
+pub const TEARDOWN_ACCOUNT: &str = "forge-teardown";
 /// The Secret that holds credentials of the GitOps repository, where that is not public. Somebody else makes it.
 pub const GIT_SECRET: &str = "forge-git";
 /// Where that Secret is mounted.
@@ -87,6 +90,11 @@ pub enum RenderError {
         /// Bytes of the object.
         bytes: usize,
     },
+}
+
+/// The Secret that holds the token of a teardown of this environment, while that lasts.
+pub fn teardown_secret(environment: &EnvironmentName) -> String {
+    format!("{TEARDOWN_ACCOUNT}-{environment}")
 }
 
 /// The name of the Workflow that runs this, the first or one that was submitted again.
@@ -228,8 +236,12 @@ fn pod_patch(run: &RunPlan, places: &Places) -> Value {
         {"name": GIT_SECRET, "mountPath": GIT_SECRET_PATH, "readOnly": true},
         {"name": "forge-clones", "mountPath": "/tmp"},
     ]);
+    let credentials = match run.action {
+        RunAction::Deploy => ARGOCD_SECRET.to_owned(),
+        RunAction::Teardown => teardown_secret(&run.environment),
+    };
     let volumes = json!([
-        {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+        {"name": ARGOCD_SECRET, "secret": {"secretName": credentials, "defaultMode": 0o444}},
         {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
         {"name": "forge-clones", "emptyDir": {}},
     ]);
