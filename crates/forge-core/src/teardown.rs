@@ -17,7 +17,9 @@ mod volume;
 
 use jiff::Timestamp;
 
-pub use creator::{Creator, creator, exclusion, keeping_exclusions, protected, strip_owner};
+pub use creator::{
+    Creator, Makers, creator, exclusion, keeping_exclusions, made_again, protected, strip_owner, unauthorized,
+};
 pub use decision::{
     ApplicationState, Decision, DependentState, Observed, Progress, Removed, Wait, Waiting, Wanted, Why, remember,
 };

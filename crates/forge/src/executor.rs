@@ -1,4 +1,5 @@
-//! The executor at work (SPEC.md section 5): reads its inputs, deploys, and tells of it by report, logs, figures and traces.
+//! The executor at work (SPEC.md section 5): reads its inputs, deploys or removes, and tells of it by report, logs, figures and
+//! traces.
 //! What the inputs come to is decided in `forge_core::executor`.
 
 mod deploy;
@@ -6,6 +7,7 @@ mod desired;
 mod gather;
 mod phase_one;
 mod session;
+mod teardown;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use forge_core::executor::{Action, Input, Inputs, Level, resolve};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::finding::{Finding, Place};
+use forge_core::run::RunAction;
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
 
@@ -133,10 +136,15 @@ async fn work(
     }
     metrics.status(action.as_str(), session::ALL, Status::Running);
     let mut interrupts = Interrupts::listen();
-    let outcome = deploy::deploy(&session, &traces, prefix, inputs, options, &mut interrupts).await;
+    let outcome = match action {
+        Action::Teardown => teardown::teardown(&session, &traces, prefix, inputs, options, &mut interrupts).await,
+        Action::Deploy | Action::Validate => {
+            deploy::deploy(&session, &traces, prefix, inputs, options, &mut interrupts).await
+        }
+    };
     let (report, exit) = match outcome {
         Ok((report, exit)) => (report, exit),
-        Err(stopped) => told(&session, inputs, stopped, started),
+        Err(stopped) => told(&session, action, inputs, stopped, started),
     };
     session.log(Level::Info, session::ALL, "", &format!("{}: {}", report.verdict, report.summary));
     session.ended(&traces, inputs.parent.clone(), started, &report, exit);
@@ -153,7 +161,7 @@ async fn work(
 }
 
 /// The report where there was no run.
-fn told(session: &Session, inputs: &Inputs, stopped: Stopped, started: Timestamp) -> (RunReport, Exit) {
+fn told(session: &Session, action: Action, inputs: &Inputs, stopped: Stopped, started: Timestamp) -> (RunReport, Exit) {
     let (verdict, exit, message) = match stopped {
         Stopped::Failed(failure) => {
             session.failure(&failure);
@@ -168,7 +176,8 @@ fn told(session: &Session, inputs: &Inputs, stopped: Stopped, started: Timestamp
     };
     let scope = inputs.scope.to_string();
     let times = (started, Timestamp::now());
-    (RunReport::without_run(inputs.environment.as_str(), &scope, verdict, exit, &message, times), exit)
+    let action = if action == Action::Teardown { RunAction::Teardown } else { RunAction::Deploy };
+    (RunReport::without_run(action, inputs.environment.as_str(), &scope, verdict, exit, &message, times), exit)
 }
 
 /// Writes the report everywhere; true where all of it could be written.

@@ -135,7 +135,7 @@ impl Prover {
 
     /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.
     fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
-        let mut states = self.recorder.predecessors(wanted);
+        let mut states = self.recorder.predecessors(&wanted.predecessors);
         for (node, state) in &mut states {
             let application = self.wanted.get(node).map(|wanted| &wanted.application);
             if *state == PredecessorState::Proven && application.is_some_and(|id| self.is_unwell(id)) {
@@ -204,6 +204,7 @@ impl<'p> Way<'p> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            removal: None,
         };
         let mut entry = stored.unwrap_or_else(fresh);
         entry.started.get_or_insert(now);
@@ -290,7 +291,7 @@ impl<'p> Way<'p> {
                     other => other,
                 }
             }
-            Decision::Proven(_) | Decision::Failed(_) => {
+            Decision::Proven(_) | Decision::Gone(_) | Decision::Failed(_) => {
                 if self.mode == Mode::Run {
                     self.prover.recorder.commit(self.entry.clone()).await;
                 }

@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forge_core::failure::Failure;
-use forge_core::gate::{Decision, PredecessorState, Wanted};
+use forge_core::gate::{Decision, PredecessorState};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
-use forge_core::run::{CANCEL_KEY, Entry, HEADER_KEY, Header, RunPlan, entry_key, entry_piece, record_name, shortened};
+use forge_core::run::{
+    CANCEL_KEY, CLEARANCE_KEY, Entry, HEADER_KEY, Header, RunPlan, entry_key, entry_piece, record_name, shortened,
+};
+use forge_core::teardown::Clearance;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -32,6 +35,8 @@ pub(crate) struct Recorder {
     changed: watch::Sender<u64>,
     /// Grows when something was stored.
     stored: watch::Sender<u64>,
+    /// What was found of nodes that are to go, and when that was read.
+    clearances: tokio::sync::Mutex<Option<(Instant, BTreeMap<NodeId, Clearance>)>>,
 }
 
 struct State {
@@ -92,6 +97,7 @@ impl Recorder {
             work: Notify::new(),
             changed: watch::Sender::new(0),
             stored: watch::Sender::new(0),
+            clearances: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -186,15 +192,30 @@ impl Recorder {
         let _ = stored.wait_for(|_| self.lock().stored.get(&node).is_some_and(|at| *at >= version)).await;
     }
 
-    /// How far the predecessors of a node are.
-    pub(crate) fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
+    /// How far these nodes are, which another one waits for.
+    pub(crate) fn predecessors(&self, nodes: &[NodeId]) -> BTreeMap<NodeId, PredecessorState> {
         let state = self.lock();
         let of = |node: &NodeId| match state.entries.get(node).map(|entry| &entry.decision) {
-            Some(Decision::Proven(_)) => PredecessorState::Proven,
+            Some(Decision::Proven(_) | Decision::Gone(_)) => PredecessorState::Proven,
             Some(Decision::Failed(_)) => PredecessorState::Failed,
             Some(Decision::Wait(_)) | None => PredecessorState::Waiting,
         };
-        wanted.predecessors.iter().map(|node| (node.clone(), of(node))).collect()
+        nodes.iter().map(|node| (node.clone(), of(node))).collect()
+    }
+
+    /// What whoever conducts the run found of what a node had made. Read at most twice a second, however many nodes ask;
+    /// nothing where it says nothing yet, or cannot be read.
+    pub(crate) async fn clearance(&self, node: &NodeId) -> Option<Clearance> {
+        let mut known = self.clearances.lock().await;
+        if known.as_ref().is_none_or(|(at, _)| at.elapsed() >= LAZY) {
+            let (cluster, namespace) = self.target.as_ref()?;
+            let name = record_name(&self.plan.run, 0);
+            let found = cluster.get(&path::object(&path::config_maps(namespace), &name)).await.ok()??;
+            let text = found.get("data").and_then(|data| data.get(CLEARANCE_KEY)).and_then(Value::as_str);
+            let read = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            *known = Some((Instant::now(), read));
+        }
+        known.as_ref().and_then(|(_, clearances)| clearances.get(node).cloned())
     }
 
     async fn flush_once(&self) {

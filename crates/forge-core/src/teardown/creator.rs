@@ -73,6 +73,16 @@ pub fn protected(application: &Value) -> Option<Value> {
     Some(json!({"metadata": {"annotations": {OPTIONS: said.join(",")}}}))
 }
 
+/// Which Stage of Kargo may change an Application.
+const AUTHORIZED: &str = "kargo.akuity.io/authorized-stage";
+
+/// What keeps Kargo from promoting into this Application: the authorization that it carries is taken back, and nothing of
+/// Kargo's own is written. Nothing where it carries none.
+pub fn unauthorized(application: &Value) -> Option<Value> {
+    application.pointer("/metadata/annotations").and_then(|all| all.get(AUTHORIZED))?;
+    Some(json!({"metadata": {"annotations": {AUTHORIZED: null}}}))
+}
+
 /// The files that a generator of the set reads, as they are written.
 fn files(generator: &Value) -> Option<&Vec<Value>> {
     generator.pointer("/git/files").and_then(Value::as_array)
@@ -124,6 +134,36 @@ pub fn keeping_exclusions(wanted: &Value, live: Option<&Value>, brought: &BTreeS
         }
     }
     merged
+}
+
+/// What is known of those who make Applications.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Makers {
+    /// The whole environment goes, and with it what its `app.yaml` brings.
+    pub whole: bool,
+    /// The Application that brings `app.yaml` of the environment.
+    pub bootstrap: String,
+    /// ApplicationSets that are there and that the teardown of the environment removes.
+    pub own: BTreeSet<String>,
+    /// ApplicationSets that are there and stay.
+    pub others: BTreeSet<String>,
+    /// Applications that go too: they are kept from syncing by themselves.
+    pub going: BTreeSet<String>,
+    /// Applications that are there, stay, and sync by themselves.
+    pub automated: BTreeSet<String>,
+}
+
+/// Who would make an Application again that is to go, in words; nothing where nobody would. `in_git` is whether its folder is
+/// still in the GitOps repository.
+pub fn made_again(application: &Value, makers: &Makers, in_git: bool) -> Option<String> {
+    let creator = creator(application)?;
+    let again = match &creator {
+        Creator::Set(name) if makers.own.contains(name) => !makers.whole && in_git,
+        Creator::Set(name) => makers.others.contains(name),
+        Creator::Application(name) if *name == makers.bootstrap => !makers.whole,
+        Creator::Application(name) => !makers.going.contains(name) && makers.automated.contains(name),
+    };
+    again.then(|| creator.to_string())
 }
 
 #[cfg(test)]
@@ -182,6 +222,48 @@ mod tests {
         let owned = json!({"metadata": set});
         assert_eq!(strip_owner(&owned, "dev-apps"), Some(json!({"metadata": {"ownerReferences": []}})));
         assert_eq!(strip_owner(&owned, "other"), None);
+    }
+
+    #[test]
+    fn who_would_make_it_again_and_stays_is_named_and_who_is_stopped_is_not() {
+        let set = |name: &str| {
+            let owner = json!([{"kind": "ApplicationSet", "name": name}]);
+            json!({"metadata": {"name": "a", "ownerReferences": owner}})
+        };
+        let tracked = |by: &str| json!({"metadata": {"name": "a", "annotations": {TRACKING: format!("{by}:x")}}});
+        let names = |list: &[&str]| -> BTreeSet<String> { list.iter().map(|name| (*name).to_owned()).collect() };
+        let whole = Makers {
+            whole: true,
+            bootstrap: "dev-bootstrap".to_owned(),
+            own: names(&["dev-apps"]),
+            others: names(&["somebodys"]),
+            going: names(&["parent"]),
+            automated: names(&["other", "parent"]),
+        };
+        let part = Makers { whole: false, ..whole.clone() };
+        for (application, makers, in_git, by) in [
+            (set("dev-apps"), &whole, true, None),
+            (set("dev-apps"), &part, true, Some("ApplicationSet dev-apps")),
+            (set("dev-apps"), &part, false, None),
+            (set("somebodys"), &whole, false, Some("ApplicationSet somebodys")),
+            // A set that is gone makes nothing.
+            (set("gone"), &whole, true, None),
+            (tracked("dev-bootstrap"), &whole, true, None),
+            (tracked("dev-bootstrap"), &part, true, Some("Application dev-bootstrap")),
+            (tracked("parent"), &whole, true, None),
+            (tracked("other"), &whole, true, Some("Application other")),
+            (tracked("manual"), &whole, true, None),
+            (json!({"metadata": {"name": "a"}}), &part, true, None),
+        ] {
+            assert_eq!(made_again(&application, makers, in_git).as_deref(), by, "{application}");
+        }
+    }
+
+    #[test]
+    fn a_stage_of_kargo_loses_its_authorization_and_nothing_else_is_written() {
+        let said = json!({"metadata": {"annotations": {AUTHORIZED: "shop:dev", "a": "b"}}});
+        assert_eq!(unauthorized(&said), Some(json!({"metadata": {"annotations": {AUTHORIZED: null}}})));
+        assert_eq!(unauthorized(&json!({"metadata": {"annotations": {"a": "b"}}})), None);
     }
 
     #[test]

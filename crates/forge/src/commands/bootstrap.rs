@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
-use crate::bootstrap::root::Rooting;
+use crate::bootstrap::root::{Rooting, brings};
 use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
@@ -242,7 +242,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let patience = phase.timeout;
-        let root = root.map(|root| Rooting { root, asked, patience });
+        let chosen = repository.environments.iter().map(|files| &files.environment);
+        let chosen = chosen.filter(|environment| environments.contains(&environment.name.value));
+        let brought = chosen.map(|environment| brings(&environment.path)).collect();
+        let root = root.map(|root| Rooting { root, asked, patience, brought });
         let wanted = Wanted { cluster: &cluster, places, environments, held, server, token, lifetime, events, root };
         let done = tokio::select! {
             done = bootstrap(&wanted, |line| lines.push(line.to_owned())) => Some(done?),

@@ -19,12 +19,12 @@ use crate::run_report::Format;
 /// What stands before the names of variables where `forge` reads them.
 const PREFIX: &str = "FORGE_";
 
-/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository, and proves it
+/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository, and proves it; or removes it
 ///
 /// Inputs are flags, variables and /config/environment.yaml, in this order. The report goes to stdout, logs to stderr.
 ///
-/// Exit codes: 0 done, 1 failed, 2 partial or cancelled, 3 invalid input, 4 timed out, 5 another run is in progress,
-/// 6 not permitted.
+/// Exit codes: 0 done or clean, 1 failed, 2 partial, cancelled or orphans left, 3 invalid input or not confirmed, 4 timed out,
+/// 5 another run is in progress, 6 not permitted or refused by policy.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Entry {
@@ -45,7 +45,7 @@ enum Command {
     Deploy(Given),
     /// Say how an environment is; not in this version
     Validate(Given),
-    /// Remove an environment; not in this version
+    /// Remove an environment in reverse order, and say what is left
     Teardown(Given),
 }
 
@@ -136,7 +136,7 @@ fn start(command: &Command, prefix: &'static str) -> Exit {
         Command::Validate(given) => (Action::Validate, given),
         Command::Teardown(given) => (Action::Teardown, given),
     };
-    let ended = if action == Action::Deploy {
+    let ended = if action != Action::Validate {
         let reports = Reports {
             stdout: given.output,
             files: [

@@ -27,6 +27,8 @@ pub(super) const PRE_BOOTSTRAP: &str = "pre-bootstrap";
 pub(super) const BOOTSTRAP: &str = "bootstrap";
 /// Phase 2.
 pub(super) const ORCHESTRATION: &str = "orchestration";
+/// Phase 4.
+pub(super) const TEARDOWN: &str = "teardown";
 
 /// One time that the executor works.
 pub(super) struct Session {

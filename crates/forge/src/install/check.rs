@@ -1,6 +1,8 @@
 //! `forge bootstrap --check`: what is missing or different, of what Forge installs and of what is somebody else's. Reads
 //! only.
 
+use std::collections::BTreeSet;
+
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
@@ -55,7 +57,7 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
     }
     own(cluster, compared, &mut checked).await?;
     if let Some((root, asked)) = compared.root {
-        rooted(&look(cluster, root, asked).await?, &mut checked);
+        rooted(&look(cluster, root, asked, &BTreeSet::new()).await?, &mut checked);
     }
     Ok(checked)
 }

@@ -27,7 +27,6 @@ use super::Open;
 use crate::argocd::Feed;
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
-use crate::prove::Mode;
 
 /// How long a request is held. The agent gives up after 30 s.
 const HOLD: Duration = Duration::from_secs(20);
@@ -158,7 +157,7 @@ async fn execute(
         // The agent asks again when it is told that the service is not available.
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"message": error.message}))),
     };
-    if !open.prover.knows(&node) {
+    if !open.knows(&node) {
         return failed(&format!("run `{run}` has no node `{node}`"));
     }
     plugin.watch_over(&run, &open);
@@ -173,6 +172,7 @@ async fn execute(
             let message = if receipt.synced { "proven" } else { "proven; nothing had to change" };
             (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": message}})))
         }
+        Some(Decision::Gone(_)) => (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "gone"}}))),
         Some(Decision::Failed(failure)) => failed(&failure.why.to_string()),
         Some(Decision::Wait(_)) | None => (StatusCode::OK, Json(json!({"node": {}, "requeue": REQUEUE}))),
     }
@@ -215,14 +215,14 @@ impl Plugin {
         let (open, node) = (open.clone(), node.clone());
         tokio::spawn(async move {
             loop {
-                let decision = open.prover.prove(&node, Mode::Run).await;
+                let decision = open.take(&node).await;
                 let proven = matches!(decision, Some(Decision::Proven(_)));
                 sender.send_replace(decision);
                 if !proven {
                     return;
                 }
                 // The task of the Workflow has succeeded; whoever asks from now on waits for the new answer.
-                open.prover.guard(&node).await;
+                open.guard(&node).await;
                 sender.send_replace(None);
             }
         });
