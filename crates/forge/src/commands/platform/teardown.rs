@@ -249,11 +249,11 @@ fn dry_run(
         let objects = node.removal.as_ref().map_or(0, |removal| removal.members.len());
         text.push_str(&format!("{:<50} would go with {objects} objects\n", node.id.as_str()));
     }
+    if run.is_none() {
+        text.push_str("no node is there to remove\n");
+    }
     if found.seen.last {
         text.push_str("no other environment is there: what bootstrap installed would go too\n");
-    }
-    if text.is_empty() {
-        text.push_str("nothing is there to remove\n");
     }
     output.data(&text)?;
     Ok(exit)
