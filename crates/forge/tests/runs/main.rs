@@ -18,4 +18,6 @@ mod preflight;
 mod readers;
 mod self_managed;
 mod stage;
+mod teardown;
+mod teardown_last;
 mod window;
