@@ -24,11 +24,18 @@ const EVERYWHERE: [(&str, &str); 6] = [
     ("ConfigMap", "istio-ca-root-cert"),
 ];
 /// What Argo makes for itself where it runs, and what no chart takes along.
-const OF_ARGO: [(&str, &str); 4] = [
+const OF_ARGO: [(&str, &str); 10] = [
     ("Secret", "argocd-initial-admin-secret"),
     ("Secret", "argocd-redis"),
+    // Made again where one of Argo CD's processes was slower to end than Helm to delete.
+    ("Secret", "argocd-secret"),
+    ("ConfigMap", "argocd-cm"),
     ("AppProject", "default"),
     ("ConfigMap", "argocd-gpg-keys-cm"),
+    ("ConfigMap", "argocd-app-controller-shard-cm"),
+    ("Lease", "58ac56fa.applicationsets.argoproj.io"),
+    ("Lease", "workflow-controller"),
+    ("Lease", "argo-events-controller"),
 ];
 
 /// An object in a namespace, of which the metadata are enough.
@@ -144,6 +151,7 @@ mod tests {
             content("Pod", &json!({"name": "x", "ownerReferences": [{"kind": "ReplicaSet"}]})),
             content("Secret", &json!({"name": "t", "annotations": {"kubernetes.io/service-account.name": "default"}})),
             content("PersistentVolumeClaim", &json!({"name": "data"})),
+            content("Lease", &json!({"name": "workflow-controller"})),
             content("ConfigMap", &json!({"name": "x", "labels": {MANAGED_BY: "forge"}})),
             content("ConfigMap", &json!({"name": "going", "deletionTimestamp": "2026-11-16T10:00:00Z"})),
             content("ConfigMap", &json!({"name": "kept", "namespace": "shop"})),

@@ -197,10 +197,11 @@ impl Teardown<'_> {
         let mut going = Vec::new();
         for part in Component::ALL.into_iter().rev().filter(|part| self.installs(*part)) {
             let title = part.title();
-            match whose_release(self.cluster, part, self.place(part)).await? {
-                None => {}
-                Some(false) => record.borrow_mut().kept(title, "its Helm release does not carry our label"),
-                Some(true) => match self.user_of(part).await {
+            match (whose_release(self.cluster, part, self.place(part)).await?, self.receipt(part).await?) {
+                (Some(false), _) => record.borrow_mut().kept(title, "its Helm release does not carry our label"),
+                (None, None) => {}
+                // A release that is gone and a receipt that is there: whoever was here before did not get further.
+                (Some(true), _) | (None, Some(_)) => match self.user_of(part).await {
                     Ok(None) => going.push(part),
                     Ok(Some(user)) => record.borrow_mut().kept(title, format!("{user} uses it, and is not ours")),
                     // What cannot be listed may be somebody's (INV-10).
@@ -211,11 +212,15 @@ impl Teardown<'_> {
         Ok(going)
     }
 
+    /// What bootstrap noted about a part of Argo that it installed.
+    async fn receipt(&self, part: Component) -> Result<Option<Receipt>, ClusterError> {
+        let receipt = path::object(&path::config_maps(self.place(part)), &install::receipt_name(part));
+        Ok(self.cluster.get(&receipt).await?.as_ref().and_then(Receipt::read))
+    }
+
     /// The definitions that a part of Argo brought, by its receipt.
     async fn definitions(&self, part: Component) -> Result<Vec<String>, ClusterError> {
-        let receipt = path::object(&path::config_maps(self.place(part)), &install::receipt_name(part));
-        let receipt = self.cluster.get(&receipt).await?.as_ref().and_then(Receipt::read);
-        let parts = receipt.map(|receipt| receipt.parts).unwrap_or_default();
+        let parts = self.receipt(part).await?.map(|receipt| receipt.parts).unwrap_or_default();
         Ok(parts.into_iter().filter(|part| part.namespace.is_none()).map(|part| part.name).collect())
     }
 
@@ -264,8 +269,9 @@ impl Teardown<'_> {
                 path::named(group, version, workflows, plural)
             };
             for found in self.served(&collection, &format!("{MANAGED_BY}=forge")).await? {
-                // A receipt says what is left to do: it goes when that is done.
-                if name_of(&found).starts_with("forge-install-") {
+                // A receipt says what is left to do, and what Helm keeps of its releases is how they go: both later.
+                let of_helm = found.pointer("/metadata/labels/owner").and_then(Value::as_str) == Some("helm");
+                if of_helm || name_of(&found).starts_with("forge-install-") {
                     continue;
                 }
                 any = true;
