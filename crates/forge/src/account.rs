@@ -379,6 +379,12 @@ fn lent_ids(environment: &EnvironmentName) -> String {
     format!("{TEARDOWN_ACCOUNT}-{environment}")
 }
 
+/// True for the id of a token of this environment's teardowns, as [`new_id`] makes them; `dev` is not `dev-2`.
+fn is_lent(id: &str, environment: &EnvironmentName) -> bool {
+    let rest = id.strip_prefix(&lent_ids(environment)).and_then(|rest| rest.strip_prefix('-'));
+    rest.is_some_and(|rest| rest.matches('-').count() == 1)
+}
+
 /// A token of the account `forge-teardown`, stored where the runners of a teardown find it: the one that an interrupted teardown
 /// left, if Argo CD accepts it, else a new one, which only an administrator can make. Ends by itself after `lifetime`.
 ///
@@ -435,7 +441,7 @@ pub(crate) async fn lend(
     }
     // What interrupted teardowns made and never stored, or stored and lost.
     for old in minter.tokens().await.unwrap_or_default() {
-        if old.id != id && old.id.starts_with(&lent_ids(environment)) {
+        if old.id != id && is_lent(&old.id, environment) {
             minter.take_back(&old.id).await;
         }
     }
@@ -459,7 +465,7 @@ pub(crate) async fn give_back(
         if accepts(&argocd, TEARDOWN_ACCOUNT).await? {
             let own = lent.id.clone().unwrap_or_default();
             let all = argocd.tokens(TEARDOWN_ACCOUNT).await.map_err(|error| argocd::failure(&error))?;
-            let others = all.iter().map(|token| token.id.as_str()).filter(|id| id.starts_with(&lent_ids(environment)));
+            let others = all.iter().map(|token| token.id.as_str()).filter(|id| is_lent(id, environment));
             // It takes the others first: without itself it can take none.
             for id in others.filter(|id| *id != own).chain([own.as_str()]) {
                 failpoint::write(RETIRED_POINT);
@@ -530,6 +536,15 @@ mod tests {
     fn as_secret(content: &Content<'_>) -> Value {
         let data: Map<String, Value> = content.data().into_iter().filter(|(_, value)| !value.is_null()).collect();
         json!({"metadata": {"resourceVersion": "7"}, "data": data})
+    }
+
+    #[test]
+    fn a_teardown_takes_back_its_own_tokens_and_none_of_an_environment_whose_name_begins_alike() {
+        let (dev, second): (EnvironmentName, EnvironmentName) = ("dev".parse().unwrap(), "dev-2".parse().unwrap());
+        let now = Timestamp::UNIX_EPOCH;
+        let (first, other) = (new_id(&lent_ids(&dev), now), new_id(&lent_ids(&second), now));
+        assert!(is_lent(&first, &dev) && is_lent(&other, &second));
+        assert!(!is_lent(&first, &second) && !is_lent(&other, &dev) && !is_lent(&new_id(ACCOUNT, now), &dev));
     }
 
     #[test]
