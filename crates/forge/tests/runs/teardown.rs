@@ -174,9 +174,7 @@ fn four_nodes_go_in_reverse_their_volume_stays_and_nothing_of_anybody_else_is_to
 
     // What is ours is gone, what is not is not.
     assert!(!exists(&stage, &["namespace", &own]) && exists(&stage, &["namespace", &stage.options.application("api")]));
-    for object in [&["appproject", stage.environment.name.as_str(), "-n", "argocd"][..]] {
-        assert!(!exists(&stage, object), "{object:?}");
-    }
+    assert!(!exists(&stage, &["appproject", &stage.environment.name, "-n", "argocd"]));
     let secret = format!("forge-teardown-{}", stage.environment.name);
     assert!(!exists(&stage, &["secret", &secret, "-n", "argo"]), "the token was not given back");
     let still = stage.environment.json(&["get", "application", &somebodys, "-n", "argocd"]);
