@@ -254,9 +254,10 @@ impl<'t> Teardown<'t> {
 
     /// What should be gone and is not.
     ///
-    /// INTEGRATION (issue 7, point 5): `crate::teardown::inventory::report(...)` belongs here. It compares complete listings of
-    /// all API groups with the snapshot of phase 0 and knows of everything that is left. Until that module is there, what the
-    /// nodes were last known to have made is looked for once more, each object by its name, and nothing else.
+    /// INTEGRATION (issue 7): `crate::teardown::inventory` belongs here. Before the run `inventory::looked(&asked)`, `asked` from
+    /// [`Made`]; here `inventory::take(cluster, Some(&looked.inventory))`, then `inventory::report(&asked, &began, &after)`, and each
+    /// orphan of it into the record. It compares complete listings of all API groups with the snapshot of phase 0. Until that module
+    /// is there, what the nodes were last known to have made is looked for once more, each object by its name, and nothing else.
     async fn inventory(&self, run: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         self.kinds.forget().await;
         for node in run.into_iter().flat_map(RunPlan::nodes) {

@@ -62,11 +62,11 @@ fn brought(path: &str) -> String {
 pub(crate) struct Made {
     pub(crate) environment: Environment,
     pub(crate) plan: Plan,
-    graph: Graph,
+    pub(crate) graph: Graph,
     /// The nodes of the scope, and what lies between them.
-    nodes: Vec<NodeIx>,
+    pub(crate) nodes: Vec<NodeIx>,
     /// Those that are to go.
-    members: BTreeSet<NodeId>,
+    pub(crate) members: BTreeSet<NodeId>,
     /// Those that depend on them and are to stay.
     dependents: Vec<(NodeId, ApplicationId)>,
     /// An Application that the graph does not know, by its name.
