@@ -180,6 +180,12 @@ codes! {
     Password                "FORGE-S005" Policy   "password";
     TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
     TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
+    StillNeeded             "FORGE-U001" Policy   "something that stays depends on what is to be removed";
+    MadeAgain               "FORGE-U002" Policy   "something that Forge does not stop would make it again";
+    VolumesUnsecured        "FORGE-U003" Policy   "volumes that cannot be kept as asked";
+    NotConfirmed            "FORGE-U004" User     "a teardown that nobody confirmed";
+    NotReleasable           "FORGE-U005" User     "a finalizer that cannot be given up";
+    RemovalStuck            "FORGE-U006" Timeout  "something that does not go";
     NodeMissing             "FORGE-V001" Unhealthy "an Application, or an object that it needs, is not there";
     NodeUnhealthy           "FORGE-V002" Unhealthy "an application that is not healthy";
     NodeOnItsWay            "FORGE-V003" Unhealthy "an application that is on its way";
@@ -197,7 +203,6 @@ codes! {
     InvalidInput            "FORGE-X001" User     "an input of the executor that cannot be used";
     MissingInput            "FORGE-X002" User     "an input of the executor that is missing";
     ContradictoryInput      "FORGE-X003" User     "inputs of the executor that contradict each other";
-    ActionMissing           "FORGE-X004" User     "an action that this version does not have";
     RepositoryUnread        "FORGE-X005" Transient "the GitOps repository could not be read";
     NoSuchRevision          "FORGE-X006" User     "a revision that the GitOps repository does not have";
     YamlSyntax              "FORGE-Y001" User     "not valid YAML";

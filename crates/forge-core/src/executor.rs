@@ -24,6 +24,7 @@ use crate::graph::Scope;
 use crate::name::{EnvironmentName, MAX_ENVIRONMENT, Namespace, clip};
 use crate::repository::EnvironmentFiles;
 use crate::run::Runner;
+use crate::teardown::{ParseTargetError, Target};
 use crate::trace::{SpanId, TraceId};
 use crate::truth;
 use crate::validate::yaml_finding;
@@ -102,6 +103,17 @@ pub enum PvPolicy {
     Delete,
     /// They are copied, then go.
     Snapshot,
+}
+
+impl PvPolicy {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retain => "retain",
+            Self::Delete => "delete",
+            Self::Snapshot => "snapshot",
+        }
+    }
 }
 
 const LEVELS: [(&str, Level); 5] = [
@@ -191,6 +203,8 @@ pub struct Inputs {
     pub log_format: LogFormat,
     /// What becomes of volumes.
     pub pv_policy: PvPolicy,
+    /// Objects whose finalizers are given up.
+    pub release_finalizers: Vec<Target>,
     /// The trace that this is a part of.
     pub trace: Option<TraceId>,
     /// The span that it is a part of.
@@ -352,6 +366,7 @@ impl<'g> Resolver<'g> {
         let log_level = self.take(Input::LogLevel, |text| word(text, &LEVELS));
         let log_format = self.take(Input::LogFormat, |text| word(text, &FORMATS));
         let pv_policy = self.take(Input::PvPolicy, |text| word(text, &POLICIES));
+        let release_finalizers = self.take(Input::ReleaseFinalizer, targets);
         self.confirmed(environment.as_ref());
         let trace = self.parsed::<TraceId>(Input::TraceId);
         let parent = self.parsed::<SpanId>(Input::SpanId);
@@ -391,6 +406,7 @@ impl<'g> Resolver<'g> {
             log_level: log_level.map_or(Level::Info, |level| level.value),
             log_format: log_format.map_or(LogFormat::Text, |format| format.value),
             pv_policy: pv_policy.map_or(PvPolicy::Retain, |policy| policy.value),
+            release_finalizers: release_finalizers.map(|targets| targets.value).unwrap_or_default(),
             trace: trace.map(|trace| trace.value),
             parent: parent.map(|parent| parent.value),
             access,
@@ -535,6 +551,11 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
         let names: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         format!("is `{}`; allowed are {}", clip(text), names.join(", "))
     })
+}
+
+/// Objects by name, with commas between them.
+fn targets(text: &str) -> Result<Vec<Target>, ParseTargetError> {
+    text.split(',').map(|target| target.trim().parse()).collect()
 }
 
 /// An image reference, as far as that can be told without a registry.

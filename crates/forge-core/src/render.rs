@@ -29,8 +29,8 @@ pub use mermaid::mermaid;
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,
-    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps,
-    templates, workflow, workflow_name,
+    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, TEARDOWN_ACCOUNT, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT,
+    plan_config_maps, teardown_secret, templates, workflow, workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use bands::{BAND, Openings, stopped};
-pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_looked_at, result};
+pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_asked_yet, not_looked_at, result};
 pub use store::{
-    CANCEL_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name, plan_pieces,
-    read_plan, record_name, shortened,
+    CANCEL_KEY, CLEARANCE_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name,
+    plan_pieces, read_plan, record_name, shortened,
 };
 pub use stored::{BrokenRun, Stored, StoredRun, stored};
 pub use turn::{Seat, Seats, Sitting, Step, again, step};
@@ -31,6 +31,7 @@ use crate::gate::{Content, HealthRule, ObjectRef, Retry, RunId, Timeouts, Wanted
 use crate::graph::{Graph, NodeIx, Scope, Task};
 use crate::name::{ApplicationId, EnvironmentName, NodeId};
 use crate::plan::Plan;
+use crate::teardown::{self, Removal};
 
 /// What a run is to do: a plan, resolved to exact content, under a name of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct RunPlan {
     pub run: RunId,
     /// The environment.
     pub environment: EnvironmentName,
+    /// What it does with its nodes.
+    #[serde(default, skip_serializing_if = "RunAction::is_deploy")]
+    pub action: RunAction,
     /// What it is about.
     pub scope: Scope,
     /// Digest of the plan.
@@ -63,6 +67,32 @@ pub struct RunPlan {
     pub band: Option<usize>,
     /// Nodes and joins, each after all that it waits for.
     pub tasks: Vec<RunTask>,
+}
+
+/// What a run does with its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunAction {
+    /// Each is synced and proven, after all that it waits for.
+    #[default]
+    Deploy,
+    /// Each is removed, after all that waits for it.
+    Teardown,
+}
+
+impl RunAction {
+    /// True of a run as most are.
+    pub fn is_deploy(&self) -> bool {
+        *self == Self::Deploy
+    }
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deploy => "deploy",
+            Self::Teardown => "teardown",
+        }
+    }
 }
 
 /// How nodes are run.
@@ -110,6 +140,9 @@ pub struct RunNode {
     pub timeouts: Timeouts,
     /// How a failed sync is tried again.
     pub retry: Retry,
+    /// What there is to remove, where it is to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Removal>,
 }
 
 impl RunPlan {
@@ -140,6 +173,7 @@ impl RunPlan {
                             health: node.health.iter().map(rule).collect(),
                             timeouts: node.timeouts,
                             retry: node.retry,
+                            removal: None,
                         })
                     });
                     (id.to_string(), node)
@@ -151,6 +185,25 @@ impl RunPlan {
         Self {
             run,
             environment: plan.environment.clone(),
+            action: RunAction::Deploy,
+            scope: plan.scope.clone(),
+            plan: plan.hash.clone(),
+            commit: None,
+            repository: None,
+            timeout: plan.timeout,
+            runner: Runner::Plugin,
+            passed: BTreeSet::new(),
+            band: (tasks.len() > BAND).then_some(BAND),
+            tasks,
+        }
+    }
+
+    /// Makes the run that removes nodes: these tasks, which [`teardown::reversed`] put in order.
+    pub fn teardown(run: RunId, plan: &Plan, tasks: Vec<RunTask>) -> Self {
+        Self {
+            run,
+            environment: plan.environment.clone(),
+            action: RunAction::Teardown,
             scope: plan.scope.clone(),
             plan: plan.hash.clone(),
             commit: None,
@@ -223,6 +276,18 @@ impl RunPlan {
             health: node.health.clone(),
             timeouts: node.timeouts,
             retry: node.retry,
+        };
+        self.waits().into_iter().map(wanted).collect()
+    }
+
+    /// The same for nodes that are to go: a node waits for what depends on it.
+    pub fn removals(&self) -> Vec<teardown::Wanted> {
+        let wanted = |(node, dependents): (&RunNode, Vec<NodeId>)| teardown::Wanted {
+            node: node.id.clone(),
+            application: node.application.clone(),
+            uid: node.removal.as_ref().and_then(|removal| removal.uid.clone()),
+            dependents,
+            timeouts: node.timeouts,
         };
         self.waits().into_iter().map(wanted).collect()
     }

@@ -226,7 +226,8 @@ impl<F: FnMut(&Event)> Simulation<'_, F> {
                     }
                     return;
                 }
-                Decision::Proven(_) => {
+                // The gate proves, and removes nothing.
+                Decision::Proven(_) | Decision::Gone(_) => {
                     report(Change::Proven);
                     node.end(NodeState::Proven, at);
                     return self.release(index);

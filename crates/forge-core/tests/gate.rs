@@ -97,6 +97,7 @@ fn line(decision: &Decision) -> String {
             let act = on.act().map(|a| format!(" [act: {}]", act(a))).unwrap_or_default();
             format!("wait: {on} until {}{since}{act}", clock(*until))
         }
+        Decision::Gone(removed) => panic!("the gate removes nothing: {removed}"),
         Decision::Failed(failure) => {
             let class = serde_json::to_value(failure.class).unwrap();
             format!("failed ({}): {}", class.as_str().unwrap(), failure.why)

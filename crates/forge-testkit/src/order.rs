@@ -21,6 +21,7 @@
 //!   Argo CD then makes again.
 
 mod evidence;
+mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,6 +29,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 
 pub use evidence::{Line, Transition, facts, transitions};
+pub use removal::{removals_judged, removed_too_early};
 
 /// When something happened: at some time from `earliest` to `latest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The token of the Argo CD account `forge`: how it lies in its Secret, how another one is made and takes its place, and how
-//! those before it are taken from the account (SPEC.md section 4). The decisions are in `forge_core::token`.
+//! those before it are taken from the account (SPEC.md section 4); and that of `forge-teardown`, which is lent for one teardown
+//! and given back. The decisions are in `forge_core::token`.
 //!
 //! There is never a moment without a token that works: a new one is proven before it is stored, the old ones go on until
 //! every pod has had time to read it, and what is deleted is decided by what the Secret holds then. Who stops anywhere in
@@ -13,7 +14,10 @@ use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::duration;
 use forge_core::failure::Failure;
-use forge_core::render::{ARGOCD_SECRET, MANAGED_BY, handing, is_ours};
+use forge_core::name::EnvironmentName;
+use forge_core::render::{
+    ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, TEARDOWN_ACCOUNT, handing, is_ours, teardown_secret,
+};
 use forge_core::token::{self, Token};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -43,6 +47,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SECRET_POINT: &str = "Secret forge-argocd";
 const TOKEN_POINT: &str = "a token of the Argo CD account";
 const RETIRED_POINT: &str = "an old token of the Argo CD account goes";
+const LENT_POINT: &str = "the Secret of a teardown";
+/// What must be left of a token that an interrupted teardown made, so that the next one goes on with it.
+const SHORTEST_LEFT: jiff::SignedDuration = jiff::SignedDuration::from_mins(30);
 
 /// Where the Secret of the account is.
 pub(crate) fn secret_path(workflows: &str) -> String {
@@ -184,14 +191,14 @@ fn contested(why: &str) -> Failure {
         .hint("the token that is stored works; run it again if it should be replaced once more")
 }
 
-/// Whether Argo CD accepts a token as one of the account.
+/// Whether Argo CD accepts a token as one of an account of ours.
 ///
 /// # Errors
 /// When Argo CD does not answer, or the token is one of somebody else: then it is not ours to replace (INV-11).
-pub(crate) async fn accepts(argocd: &ArgoCd) -> Result<bool, Failure> {
+pub(crate) async fn accepts(argocd: &ArgoCd, account: &str) -> Result<bool, Failure> {
     match argocd.who().await {
-        Ok(Some(name)) if name == ACCOUNT => Ok(true),
-        Ok(Some(name)) => Err(foreign(&name)),
+        Ok(Some(name)) if name == account => Ok(true),
+        Ok(Some(name)) => Err(foreign(&name, account)),
         Ok(None) | Err(ClusterError::Refused { code: 401, .. }) => Ok(false),
         Err(error) => Err(argocd::failure(&error)),
     }
@@ -225,15 +232,17 @@ async fn who(argocd: &ArgoCd) -> Result<(), Failure> {
     }
 }
 
-fn foreign(name: &str) -> Failure {
+fn foreign(name: &str, account: &str) -> Failure {
     let name = forge_core::name::clip(name);
-    Failure::new(Code::TokenUnusable, format!("the stored token is one of `{name}` and not of the account `{ACCOUNT}`"))
+    Failure::new(Code::TokenUnusable, format!("the stored token is one of `{name}` and not of the account `{account}`"))
         .hint(format!("replace it where it was made, or bootstrap with a token of `{ACCOUNT}` in --argocd-token-file"))
 }
 
 /// Who makes the next token.
 pub(crate) struct Minter {
     argocd: ArgoCd,
+    /// Of which account.
+    account: &'static str,
     /// In words.
     pub(crate) who: &'static str,
 }
@@ -250,23 +259,36 @@ pub(crate) async fn minter(
     accepted: bool,
     administrator: Option<&SecretString>,
 ) -> Result<Minter, Failure> {
-    if let Some(token) = administrator {
-        return Ok(Minter { argocd: stored.with(token.clone()), who: "the account of --argocd-admin-token-file" });
+    if accepted && administrator.is_none() {
+        return Ok(Minter { argocd: stored.clone(), account: ACCOUNT, who: "the account itself" });
     }
-    if accepted {
-        return Ok(Minter { argocd: stored.clone(), who: "the account itself" });
+    let hint = "make one with `argocd account generate-token --account forge` and give it to `forge bootstrap` with --argocd-token-file; or `forge rotate --argocd-admin-token-file FILE`";
+    by_administrator(cluster, namespace, stored, ACCOUNT, administrator, hint).await
+}
+
+/// An administrator, who may make a token of any account: whose token was given, else the initial one by his password.
+async fn by_administrator(
+    cluster: &Cluster,
+    namespace: &str,
+    stored: &ArgoCd,
+    account: &'static str,
+    administrator: Option<&SecretString>,
+    hint: &str,
+) -> Result<Minter, Failure> {
+    if let Some(token) = administrator {
+        let argocd = stored.with(token.clone());
+        return Ok(Minter { argocd, account, who: "the account of --argocd-admin-token-file" });
     }
     let secret = cluster.get(&path::object(&path::core(namespace, "secrets"), "argocd-initial-admin-secret")).await?;
     let password = secret.as_ref().and_then(|secret| secret_text(secret, "password")).map(SecretString::from);
     let Some(password) = password else {
-        return Err(Failure::new(
-            Code::TokenUnusable,
-            "no token of the Argo CD account `forge` is accepted, and there is no initial administrator's password to make one with",
-        )
-        .hint("make one with `argocd account generate-token --account forge` and give it to `forge bootstrap` with --argocd-token-file; or `forge rotate --argocd-admin-token-file FILE`"));
+        let message = format!(
+            "no token of the Argo CD account `{account}` is accepted, and there is no initial administrator's password to make one with"
+        );
+        return Err(Failure::new(Code::TokenUnusable, message).hint(hint));
     };
     let argocd = stored.administrator(&password).await.map_err(|error| argocd::failure(&error))?;
-    Ok(Minter { argocd, who: "the initial administrator" })
+    Ok(Minter { argocd, account, who: "the initial administrator" })
 }
 
 impl Minter {
@@ -286,22 +308,27 @@ impl Minter {
     }
 
     async fn mint_once(&self, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
-        let id = new_id(Timestamp::now());
+        self.mint_as(&new_id(ACCOUNT, Timestamp::now()), lifetime).await
+    }
+
+    async fn mint_as(&self, id: &str, lifetime: duration::Duration) -> Result<(String, SecretString), Failure> {
+        let account = self.account;
         failpoint::write(TOKEN_POINT);
-        let token = self.argocd.mint(&id, lifetime).await.map_err(|error| {
+        let token = self.argocd.mint(account, id, lifetime).await.map_err(|error| {
             let mut failure = argocd::failure(&error);
-            failure.hint = Some(
-                "argocd-cm needs `accounts.forge: apiKey`, argocd-rbac-cm a policy that lets it get and sync applications".to_owned(),
-            );
+            let verb = if account == TEARDOWN_ACCOUNT { "delete" } else { "sync" };
+            failure.hint = Some(format!(
+                "argocd-cm needs `accounts.{account}: apiKey`, argocd-rbac-cm a policy that lets it get and {verb} applications"
+            ));
             failure
         })?;
-        if let Err(failure) = proven(&self.argocd.with(token.clone())).await {
+        if let Err(failure) = proven(&self.argocd.with(token.clone()), account).await {
             // It is of no use to anybody.
             failpoint::write(RETIRED_POINT);
-            let _ = self.argocd.forget(&id).await;
+            let _ = self.argocd.forget(account, id).await;
             return Err(failure);
         }
-        Ok((id, token))
+        Ok((id.to_owned(), token))
     }
 
     /// All tokens of the account.
@@ -309,37 +336,37 @@ impl Minter {
     /// # Errors
     /// When they may not be listed.
     pub(crate) async fn tokens(&self) -> Result<Vec<Token>, Failure> {
-        self.argocd.tokens().await.map_err(|error| argocd::failure(&error))
+        self.argocd.tokens(self.account).await.map_err(|error| argocd::failure(&error))
     }
 
     /// Takes a token back that nobody has.
     pub(crate) async fn take_back(&self, id: &str) {
         failpoint::write(RETIRED_POINT);
-        let _ = self.argocd.forget(id).await;
+        let _ = self.argocd.forget(self.account, id).await;
     }
 }
 
 /// An id that says whose it is and when it was made, and that no other one has.
-fn new_id(now: Timestamp) -> String {
+fn new_id(whose: &str, now: Timestamp) -> String {
     let unique = Digest::of(format!("{}-{}", now.as_nanosecond(), std::process::id()).as_bytes());
-    format!("forge-{}-{}", now.strftime("%Y%m%dt%H%M%Sz"), unique.short(8))
+    format!("{whose}-{}-{}", now.strftime("%Y%m%dt%H%M%Sz"), unique.short(8))
 }
 
 /// Waits until Argo CD accepts a token.
 ///
 /// # Errors
 /// When it does not within a while.
-async fn proven(argocd: &ArgoCd) -> Result<(), Failure> {
+async fn proven(argocd: &ArgoCd, account: &str) -> Result<(), Failure> {
     let end = tokio::time::Instant::now() + SETTLING;
     loop {
-        match accepts(argocd).await {
+        match accepts(argocd, account).await {
             Ok(true) => return Ok(()),
             Err(failure) if failure.code != Code::ArgoUnreachable => return Err(failure),
             last if tokio::time::Instant::now() >= end => {
                 last?;
                 return Err(Failure::new(
                     Code::TokenUnusable,
-                    format!("Argo CD does not accept the new token of the account `{ACCOUNT}`"),
+                    format!("Argo CD does not accept the new token of the account `{account}`"),
                 )
                 .hint("no token was deleted; is the account enabled, and do all replicas of argocd-server run?"));
             }
@@ -358,16 +385,16 @@ pub(crate) async fn retire(cluster: &Cluster, workflows: &str, id: &str) -> Resu
     let stored = secret.as_ref().and_then(Stored::read).filter(|stored| stored.id.as_deref() == Some(id));
     let Some(stored) = stored else { return Err(contested("another token is stored by now")) };
     let argocd = behind(cluster, &stored)?;
-    proven(&argocd).await?;
-    let all = argocd.tokens().await.map_err(|error| argocd::failure(&error))?;
+    proven(&argocd, ACCOUNT).await?;
+    let all = argocd.tokens(ACCOUNT).await.map_err(|error| argocd::failure(&error))?;
     let mut gone = Vec::new();
     for token in going(&all, id)? {
         failpoint::write(RETIRED_POINT);
-        argocd.forget(&token.id).await.map_err(|error| argocd::failure(&error))?;
+        argocd.forget(ACCOUNT, &token.id).await.map_err(|error| argocd::failure(&error))?;
         gone.push(token.id.clone());
     }
     if !gone.is_empty() {
-        proven(&argocd).await?;
+        proven(&argocd, ACCOUNT).await?;
     }
     if stored.retire_after.is_some() {
         let patch = json!({"metadata": {"resourceVersion": stored.version}, "data": {RETIRE_AFTER: null}});
@@ -393,6 +420,114 @@ fn going<'t>(all: &'t [Token], id: &str) -> Result<Vec<&'t Token>, Failure> {
         )
         .hint("no token was deleted; run it again when argocd-server is well")
     })
+}
+
+/// Where the Secret of a teardown's account is.
+fn lent_path(workflows: &str, environment: &EnvironmentName) -> String {
+    path::object(&path::core(workflows, "secrets"), &teardown_secret(environment))
+}
+
+/// What the ids of an environment's teardowns begin with: two of them at once do not take each other's tokens.
+fn lent_ids(environment: &EnvironmentName) -> String {
+    format!("{TEARDOWN_ACCOUNT}-{environment}")
+}
+
+/// True for the id of a token of this environment's teardowns, as [`new_id`] makes them; `dev` is not `dev-2`.
+fn is_lent(id: &str, environment: &EnvironmentName) -> bool {
+    let rest = id.strip_prefix(&lent_ids(environment)).and_then(|rest| rest.strip_prefix('-'));
+    rest.is_some_and(|rest| rest.matches('-').count() == 1)
+}
+
+/// A token of the account `forge-teardown`, stored where the runners of a teardown find it: the one that an interrupted teardown
+/// left, if Argo CD accepts it, else a new one, which only an administrator can make. Ends by itself after `lifetime`.
+///
+/// # Errors
+/// When none can be made, or the Secret is somebody else's.
+pub(crate) async fn lend(
+    cluster: &Cluster,
+    (workflows, namespace): (&str, &str),
+    environment: &EnvironmentName,
+    administrator: Option<&SecretString>,
+    lifetime: duration::Duration,
+) -> Result<ArgoCd, Failure> {
+    let own = cluster.get(&secret_path(workflows)).await?;
+    let Some((own, stored)) = own.as_ref().and_then(|secret| Some((secret, Stored::read(secret)?))) else {
+        let message = format!("no Secret `{ARGOCD_SECRET}` with a token in `{workflows}`");
+        return Err(Failure::new(Code::NotBootstrapped, message).hint("`forge bootstrap` makes the account's token"));
+    };
+    let at = lent_path(workflows, environment);
+    let before = cluster.get(&at).await?;
+    if let Some(secret) = before.as_ref().filter(|secret| !is_ours(secret)) {
+        return Err(foreign_object(&format!("Secret {}", teardown_secret(environment)), secret));
+    }
+    if let Some(lent) = before.as_ref().and_then(Stored::read) {
+        let argocd = behind(cluster, &lent)?;
+        let ends = lent.expires.is_some_and(|at| at < Timestamp::now().saturating_add(SHORTEST_LEFT).unwrap_or(at));
+        if !ends && accepts(&argocd, TEARDOWN_ACCOUNT).await.unwrap_or(false) {
+            return Ok(argocd);
+        }
+    }
+    let argocd = behind(cluster, &stored)?;
+    let hint =
+        "give --argocd-admin-token-file FILE with a token of an account that may `accounts, update, forge-teardown`";
+    let minter = by_administrator(cluster, namespace, &argocd, TEARDOWN_ACCOUNT, administrator, hint).await?;
+    let (id, token) = minter.mint_as(&new_id(&lent_ids(environment), Timestamp::now()), lifetime).await?;
+    let certificates = secret_text(own, argocd::CERTIFICATE);
+    let certificates = certificates.as_deref();
+    let content = Content { server: &stored.server, token: &token, certificates, retire_after: None };
+    let data: Map<String, Value> = content.data().into_iter().filter(|(_, value)| !value.is_null()).collect();
+    let labels = json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment});
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": teardown_secret(environment), "namespace": workflows, "labels": labels},
+        "data": data,
+    });
+    failpoint::write(LENT_POINT);
+    let written = match &before {
+        None => cluster.create(&path::core(workflows, "secrets"), &object).await,
+        Some(_) => cluster.merge(&at, &json!({"data": content.data()})).await,
+    };
+    if let Err(error) = written {
+        minter.take_back(&id).await;
+        return Err(error.into());
+    }
+    // What interrupted teardowns made and never stored, or stored and lost.
+    for old in minter.tokens().await.unwrap_or_default() {
+        if old.id != id && is_lent(&old.id, environment) {
+            minter.take_back(&old.id).await;
+        }
+    }
+    Ok(argocd.with(token))
+}
+
+/// Gives the token of a teardown back: it takes itself from the account, and its Secret goes. True where there was one.
+///
+/// # Errors
+/// When Argo CD, or the cluster, does not answer: then it ends by itself.
+pub(crate) async fn give_back(
+    cluster: &Cluster,
+    workflows: &str,
+    environment: &EnvironmentName,
+) -> Result<bool, Failure> {
+    let at = lent_path(workflows, environment);
+    let Some(secret) = cluster.get(&at).await?.filter(is_ours) else { return Ok(false) };
+    if let Some(lent) = Stored::read(&secret) {
+        let argocd = behind(cluster, &lent)?;
+        // One that has ended cannot, and need not, be taken back.
+        if accepts(&argocd, TEARDOWN_ACCOUNT).await? {
+            let own = lent.id.clone().unwrap_or_default();
+            let all = argocd.tokens(TEARDOWN_ACCOUNT).await.map_err(|error| argocd::failure(&error))?;
+            let others = all.iter().map(|token| token.id.as_str()).filter(|id| is_lent(id, environment));
+            // It takes the others first: without itself it can take none.
+            for id in others.filter(|id| *id != own).chain([own.as_str()]) {
+                failpoint::write(RETIRED_POINT);
+                argocd.forget(TEARDOWN_ACCOUNT, id).await.map_err(|error| argocd::failure(&error))?;
+            }
+        }
+    }
+    failpoint::write(LENT_POINT);
+    cluster.delete(&at).await?;
+    Ok(true)
 }
 
 /// Argo CD through the API server, as the Secret says.
@@ -459,6 +594,15 @@ mod tests {
     }
 
     #[test]
+    fn a_teardown_takes_back_its_own_tokens_and_none_of_an_environment_whose_name_begins_alike() {
+        let (dev, second): (EnvironmentName, EnvironmentName) = ("dev".parse().unwrap(), "dev-2".parse().unwrap());
+        let now = Timestamp::UNIX_EPOCH;
+        let (first, other) = (new_id(&lent_ids(&dev), now), new_id(&lent_ids(&second), now));
+        assert!(is_lent(&first, &dev) && is_lent(&other, &second));
+        assert!(!is_lent(&first, &second) && !is_lent(&other, &dev) && !is_lent(&new_id(ACCOUNT, now), &dev));
+    }
+
+    #[test]
     fn a_secret_is_written_when_address_token_certificate_or_mark_changed_and_only_then() {
         let (token, other) = (secret("t"), secret("u"));
         let before = content("https://a.argocd.svc", &token, Some("c"));
@@ -516,7 +660,8 @@ mod tests {
     #[test]
     fn ids_differ_say_when_and_fit_into_a_path() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let (one, other) = (new_id(now), new_id(now.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap()));
+        let later = now.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap();
+        let (one, other) = (new_id(ACCOUNT, now), new_id(ACCOUNT, later));
         assert!(one != other && one.starts_with("forge-20270115t080000z-"), "{one}");
         assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{one}");
     }

@@ -1,4 +1,5 @@
-//! The API of Argo CD, with an account that can get and sync Applications and nothing else (SPEC.md section 4).
+//! The API of Argo CD, with an account that can get and sync Applications, or get and delete them while a teardown lasts, and
+//! nothing else (SPEC.md section 4).
 //!
 //! In the cluster it is reached by its address, from outside through the API server; the token travels as a cookie,
 //! because the API server keeps the Authorization header for itself.
@@ -127,17 +128,22 @@ impl ArgoCd {
         Ok(self.with(token_in(&answer)?))
     }
 
-    /// A new token of the account `forge`. The account itself may always make one, whatever its policy says, and so may an
+    /// A new token of an account of ours. The account itself may always make one, whatever its policy says, and so may an
     /// administrator.
-    pub(crate) async fn mint(&self, id: &str, lifetime: duration::Duration) -> Result<SecretString, ClusterError> {
-        let body = json!({"name": ACCOUNT, "id": id, "expiresIn": lifetime.seconds()});
-        let path = format!("/account/{ACCOUNT}/token");
+    pub(crate) async fn mint(
+        &self,
+        account: &str,
+        id: &str,
+        lifetime: duration::Duration,
+    ) -> Result<SecretString, ClusterError> {
+        let body = json!({"name": account, "id": id, "expiresIn": lifetime.seconds()});
+        let path = format!("/account/{account}/token");
         token_in(&self.send(Method::POST, &path, Some(&body), PATIENCE).await?)
     }
 
-    /// All tokens of the account `forge`, also those that have ended.
-    pub(crate) async fn tokens(&self) -> Result<Vec<Token>, ClusterError> {
-        let answer = self.send(Method::GET, &format!("/account/{ACCOUNT}"), None, PATIENCE).await?;
+    /// All tokens of an account of ours, also those that have ended.
+    pub(crate) async fn tokens(&self, account: &str) -> Result<Vec<Token>, ClusterError> {
+        let answer = self.send(Method::GET, &format!("/account/{account}"), None, PATIENCE).await?;
         let tokens = match answer.get("tokens") {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(tokens) => tokens.as_array(),
@@ -146,9 +152,9 @@ impl ArgoCd {
         listed.ok_or_else(|| ClusterError::Unreadable("a list of tokens that cannot be read".to_owned()))
     }
 
-    /// Takes a token from the account `forge`; one that is not there is no error.
-    pub(crate) async fn forget(&self, id: &str) -> Result<(), ClusterError> {
-        let path = format!("/account/{ACCOUNT}/token/{}", escaped(id));
+    /// Takes a token from an account of ours; one that is not there is no error.
+    pub(crate) async fn forget(&self, account: &str, id: &str) -> Result<(), ClusterError> {
+        let path = format!("/account/{account}/token/{}", escaped(id));
         match self.send(Method::DELETE, &path, None, PATIENCE).await {
             Err(error) if !error.is_missing() && !not_there(&error) => Err(error),
             _ => Ok(()),
@@ -266,6 +272,30 @@ impl ArgoCd {
         }
     }
 
+    /// One Application of a project, by its name; nothing where the project has none of that name. Without the project Argo CD
+    /// says that it may not be seen where it is not there.
+    pub(crate) async fn find(&self, id: &ApplicationId, project: &str) -> Result<Option<Application>, ClusterError> {
+        let (namespace, project) = (&id.namespace, escaped(project));
+        let path = format!("/applications/{}?appNamespace={namespace}&project={project}", id.name());
+        match self.send(Method::GET, &path, None, PATIENCE).await {
+            Ok(answer) => Ok(Application::read(&answer)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes an Application. With `cascade` everything that it made goes first, and all that it owns before it; else nothing
+    /// of it goes. One that is not there is no error.
+    pub(crate) async fn delete(&self, id: &ApplicationId, project: &str, cascade: bool) -> Result<(), ClusterError> {
+        let how = if cascade { "cascade=true&propagationPolicy=foreground" } else { "cascade=false" };
+        let (namespace, project) = (&id.namespace, escaped(project));
+        let path = format!("/applications/{}?{how}&appNamespace={namespace}&project={project}", id.name());
+        match self.send(Method::DELETE, &path, None, PATIENCE).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Asks for a comparison and waits for it: what comes back was read after the comparison began with our request.
     pub(crate) async fn refresh(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
         let path = format!("/applications/{}?refresh=normal&appNamespace={}", id.name(), id.namespace);
@@ -292,7 +322,7 @@ impl ArgoCd {
     }
 
     /// The tree of everything below an Application.
-    async fn tree(&self, id: &ApplicationId) -> Result<Value, ClusterError> {
+    pub(crate) async fn tree(&self, id: &ApplicationId) -> Result<Value, ClusterError> {
         let path = format!("/applications/{}/resource-tree?appNamespace={}", id.name(), id.namespace);
         self.send(Method::GET, &path, None, PATIENCE).await
     }

@@ -4,6 +4,7 @@
 //! one here.
 
 mod connect;
+mod kinds;
 pub(crate) mod path;
 mod watch;
 
@@ -14,9 +15,10 @@ use forge_core::failure::Failure;
 use forge_core::name::clip;
 use forge_core::preflight::Looked;
 use http::{Method, Request};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) use connect::{ClusterArguments, for_programs};
+pub(crate) use kinds::{Kind, Kinds};
 pub(crate) use watch::{Kept, Store, Watch};
 
 /// The field manager of everything that is applied.
@@ -167,6 +169,16 @@ impl Cluster {
         }
     }
 
+    /// The metadata of one object; nothing where there is none.
+    pub(crate) async fn get_metadata(&self, path: &str) -> Result<Option<Value>, ClusterError> {
+        let request = Request::get(path).header("accept", metadata("PartialObjectMetadata")).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        match within(path, async { Ok(self.client.request::<Value>(request).await?) }).await {
+            Err(error) if error.is_missing() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// All objects of a collection, page by page; a list that was cut off is an error, never a short list (INV-10).
     pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
         self.pages(path, selector, "application/json").await
@@ -233,6 +245,30 @@ impl Cluster {
 /// What asks the API server for metadata alone; a server that does not know how sends everything.
 fn metadata(of: &str) -> String {
     format!("application/json;as={of};g=meta.k8s.io;v=v1,application/json")
+}
+
+/// What becomes of the objects that an object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// They go after it.
+    Follow,
+    /// They stay, and are nobody's.
+    Stay,
+}
+
+impl Cluster {
+    /// Removes exactly this object, as Kubernetes knows it: another one of its name stays. One that is not there is no error.
+    pub(crate) async fn remove(&self, path: &str, uid: &str, owned: Owned) -> Result<(), ClusterError> {
+        let policy = match owned {
+            Owned::Follow => "Background",
+            Owned::Stay => "Orphan",
+        };
+        let body = json!({"propagationPolicy": policy, "preconditions": {"uid": uid}});
+        match self.send(Method::DELETE, path, "application/json", body.to_string().into_bytes()).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// An answer, or that there was none in time.

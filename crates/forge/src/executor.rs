@@ -1,5 +1,5 @@
-//! The executor at work (SPEC.md section 5): reads its inputs, deploys or validates, and tells of it by report, logs, figures and
-//! traces.
+//! The executor at work (SPEC.md section 5): reads its inputs, deploys, validates or removes, and tells of it by report, logs,
+//! figures and traces.
 //! What the inputs come to is decided in `forge_core::executor`.
 
 mod deploy;
@@ -7,6 +7,7 @@ mod desired;
 mod gather;
 mod phase_one;
 mod session;
+mod teardown;
 mod validate;
 mod watch;
 
@@ -20,6 +21,7 @@ use forge_core::executor::{Action, Input, Inputs, Level, resolve};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::finding::{Finding, Place};
+use forge_core::run::RunAction;
 use forge_core::truth::ValidationReport;
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
@@ -183,9 +185,13 @@ async fn work(
                 (Came::Truth(Box::new(report), Some(page)), exit)
             })
         }
-        Action::Deploy | Action::Teardown => {
+        Action::Deploy => {
             let deployed = deploy::deploy(&session, &traces, prefix, inputs, options, &mut interrupts).await;
             deployed.map(|(report, exit)| (Came::Run(Box::new(report)), exit))
+        }
+        Action::Teardown => {
+            let removed = teardown::teardown(&session, &traces, prefix, inputs, options, &mut interrupts).await;
+            removed.map(|(report, exit)| (Came::Run(Box::new(report)), exit))
         }
     };
     let (came, exit) = outcome.unwrap_or_else(|stopped| told(&session, action, inputs, stopped, started));
@@ -238,7 +244,8 @@ fn told(session: &Session, action: Action, inputs: &Inputs, stopped: Stopped, st
         let report = ValidationReport::nothing(environment, &scope, (verdict, exit), &message, times);
         Came::Truth(Box::new(report.because(&findings)), None)
     } else {
-        let report = RunReport::without_run(environment, &scope, verdict, exit, &message, times);
+        let action = if action == Action::Teardown { RunAction::Teardown } else { RunAction::Deploy };
+        let report = RunReport::without_run(action, environment, &scope, verdict, exit, &message, times);
         Came::Run(Box::new(report.because(&findings)))
     };
     (came, exit)

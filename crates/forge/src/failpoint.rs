@@ -1,11 +1,12 @@
-//! Where a process can be made to die, for tests: before a write of phase 1, at once and without putting anything away, as a
-//! machine that loses its power does. `FORGE_FAILPOINT` says before which: its number, counted from 1, or its name.
+//! Where a process can be made to die, for tests: before a write of phase 1 or of a teardown, at once and without putting
+//! anything away, as a machine that loses its power does. `FORGE_FAILPOINT` says before which: its number, counted from 1, or
+//! its name.
 //! `FORGE_FAILPOINTS` names a file that every write is noted in, so that a test finds out how many there are.
 //!
-//! Every write of phase 1 passes here but one: the Lease is renewed beside the work, and by the clock. Only in builds with debug
+//! Every write of both passes here but one: the Lease is renewed beside the work, and by the clock. Only in builds with debug
 //! assertions: a release has none of it.
 
-/// Something of phase 1 is about to be written.
+/// Something is about to be written.
 #[cfg(debug_assertions)]
 pub(crate) fn write(what: &str) {
     use std::fs::OpenOptions;
@@ -24,6 +25,6 @@ pub(crate) fn write(what: &str) {
     }
 }
 
-/// Something of phase 1 is about to be written.
+/// Something is about to be written.
 #[cfg(not(debug_assertions))]
 pub(crate) fn write(_what: &str) {}

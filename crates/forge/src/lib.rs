@@ -27,6 +27,7 @@ mod run;
 mod run_report;
 mod runtime;
 mod serve;
+mod teardown;
 mod telemetry;
 mod truth;
 mod write_files;

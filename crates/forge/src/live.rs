@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use forge_core::duration::Duration;
 use forge_core::name::NodeId;
-use forge_core::run::{Phase, Record, RunPlan};
+use forge_core::run::{Phase, Record, RunAction, RunPlan};
 use forge_core::view::{Event, Happened, Table, events, list, predicted};
 use jiff::Timestamp;
 
@@ -25,7 +25,9 @@ pub(crate) struct Frame {
     pub(crate) of: String,
     /// Nodes in all.
     pub(crate) nodes: usize,
-    pub(crate) proven: usize,
+    /// How many are what they are to become, and the word for it.
+    pub(crate) done: usize,
+    pub(crate) word: &'static str,
     pub(crate) waiting: usize,
     pub(crate) failed: usize,
     pub(crate) blocked: usize,
@@ -41,7 +43,7 @@ impl Frame {
         let mut text = cut(&self.head(), width, output);
         text.push('\n');
         let bar_width = width.saturating_sub(2).min(80);
-        let filled = bar_width * self.proven / self.nodes.max(1);
+        let filled = bar_width * self.done / self.nodes.max(1);
         let _ = writeln!(text, "[{}{}]", "#".repeat(filled), ".".repeat(bar_width - filled));
         let names = self.running.iter().map(|(name, _, _)| name).chain(self.pending.iter().map(|(name, _)| name));
         let column = names.map(|name| name.chars().count()).max().unwrap_or(0).clamp(20, 44);
@@ -63,8 +65,8 @@ impl Frame {
         let mut head = vec![
             (Some(Paint::Strong), self.clock.clone()),
             (None, format!("  {}   ", self.of)),
-            (Some(Paint::Good), self.proven.to_string()),
-            (None, format!(" proven, {} running, {} waiting", self.running.len(), self.waiting)),
+            (Some(Paint::Good), self.done.to_string()),
+            (None, format!(" {}, {} running, {} waiting", self.word, self.running.len(), self.waiting)),
         ];
         if self.failed + self.blocked > 0 {
             head.push((None, ", ".to_owned()));
@@ -145,7 +147,7 @@ impl Live {
             }
         }
         if self.in_place {
-            let frame = frame(&Table::new(plan, record, now, self.predicted));
+            let frame = frame(&Table::new(plan, record, now, self.predicted), plan.action);
             self.screen.show(&lines, &frame, output);
         } else if !lines.is_empty() {
             output.raw(&lines);
@@ -155,7 +157,7 @@ impl Live {
 
 fn line(event: &Event, width: usize, output: &Output<'_>) -> String {
     let (paint, between) = match event.what {
-        Happened::Proven => (Paint::Good, " "),
+        Happened::Proven | Happened::Gone => (Paint::Good, " "),
         Happened::Failed => (Paint::Bad, ": "),
         Happened::Retrying(_) => (Paint::Busy, ": "),
         Happened::Blocked => (Paint::Busy, " "),
@@ -167,8 +169,12 @@ fn line(event: &Event, width: usize, output: &Output<'_>) -> String {
     format!("{}  {:<width$}  {word}{between}{}", event.at.strftime("%TZ"), event.node.as_str(), event.detail)
 }
 
-fn frame(table: &Table) -> Frame {
+fn frame(table: &Table, action: RunAction) -> Frame {
     let (done, path) = table.critical;
+    let over = match action {
+        RunAction::Deploy => Phase::Proven,
+        RunAction::Teardown => Phase::Gone,
+    };
     Frame {
         clock: clock(table.elapsed.seconds()),
         of: match table.predicted {
@@ -176,7 +182,8 @@ fn frame(table: &Table) -> Frame {
             None => format!("{done} of {path} on the critical path"),
         },
         nodes: table.nodes,
-        proven: table.count(Phase::Proven),
+        done: table.count(over),
+        word: over.as_str(),
         waiting: table.count(Phase::Waiting),
         failed: table.count(Phase::Failed),
         blocked: table.count(Phase::Blocked),
@@ -233,7 +240,8 @@ mod tests {
             clock: "00:01:30".to_owned(),
             of: "of about 00:12:00".to_owned(),
             nodes: 460,
-            proven: 400,
+            done: 400,
+            word: "proven",
             waiting: 31,
             failed: 1,
             blocked: 22,

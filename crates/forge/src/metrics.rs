@@ -95,7 +95,7 @@ impl Metrics {
         let help = "How long an action, a phase of it or one of its nodes took";
         registry.register("executor_action_duration_seconds", help, durations.clone());
         registry.register("executor_action_status", "1 for how an action or a phase of it stands", statuses.clone());
-        let help = "1 where a component is proven, -1 where it failed or is blocked, else 0";
+        let help = "1 where a component is proven or gone, as wished, -1 where it failed or is blocked, else 0";
         registry.register("executor_component_health", help, components.clone());
         registry.register("executor_errors", "What went wrong, by class", errors.clone());
         metrics
@@ -119,7 +119,7 @@ impl Metrics {
     /// Where a component stands.
     pub(crate) fn component(&self, name: &str, phase: Phase) {
         let health = match phase {
-            Phase::Proven => 1,
+            Phase::Proven | Phase::Gone => 1,
             Phase::Failed | Phase::Blocked => -1,
             _ => 0,
         };
@@ -176,6 +176,7 @@ impl Metrics {
 fn word(decision: &Decision) -> &'static str {
     match decision {
         Decision::Proven(_) => "proven",
+        Decision::Gone(_) => "gone",
         Decision::Wait(_) => "wait",
         Decision::Failed(_) => "failed",
     }

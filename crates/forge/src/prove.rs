@@ -41,10 +41,8 @@ const RECHECK: Duration = Duration::from_secs(4);
 const RECHECKS: usize = 4;
 /// After a request that failed on its way.
 const SOON: Duration = Duration::from_millis(500);
-/// Nodes that begin so close to each other are looked at together, for what they open.
-const TOGETHER: Duration = Duration::from_millis(100);
 /// How much longer than the run one waits for its predecessors: how they ended is said by them.
-const LAST_WORD: Duration = Duration::from_secs(2);
+pub(crate) const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// What a caller allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,19 +98,9 @@ impl Prover {
         Some(Way::new(self, wanted, mode).go().await)
     }
 
-    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band. Opened early it
-    /// costs nothing but time of the controller: whether a node may start is asked of the gate.
+    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band.
     pub(crate) async fn opened(&self, band: usize) -> Option<()> {
-        let mut begins = self.recorder.begins();
-        loop {
-            begins.borrow_and_update();
-            if self.recorder.opens(&self.openings, band)? || Timestamp::now() >= self.deadline {
-                return Some(());
-            }
-            // The recorder lives as long as this. Whoever asks for a band asks again after a while, so at the deadline too.
-            let _ = begins.changed().await;
-            tokio::time::sleep(TOGETHER).await;
-        }
+        self.recorder.opened(&self.openings, band, self.deadline).await
     }
 
     /// Watches over a proven node until it falls; then its proof is withdrawn. Never returns while it stays well.
@@ -156,7 +144,7 @@ impl Prover {
 
     /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.
     fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
-        let mut states = self.recorder.predecessors(wanted);
+        let mut states = self.recorder.predecessors(&wanted.predecessors);
         for (node, state) in &mut states {
             let application = self.wanted.get(node).map(|wanted| &wanted.application);
             if *state == PredecessorState::Proven && application.is_some_and(|id| self.is_unwell(id)) {
@@ -239,6 +227,7 @@ impl<'p> Way<'p> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            removal: None,
         };
         let mut entry = stored.unwrap_or_else(fresh);
         entry.started.get_or_insert(now);
@@ -346,7 +335,7 @@ impl<'p> Way<'p> {
                     other => other,
                 }
             }
-            Decision::Proven(_) | Decision::Failed(_) => {
+            Decision::Proven(_) | Decision::Gone(_) | Decision::Failed(_) => {
                 if self.mode == Mode::Run {
                     self.prover.recorder.commit(self.entry.clone()).await;
                 }

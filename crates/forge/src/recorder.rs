@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forge_core::failure::Failure;
-use forge_core::gate::{Decision, PredecessorState, Wanted};
+use forge_core::gate::{Decision, PredecessorState};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{
-    CANCEL_KEY, Entry, HEADER_KEY, Header, Openings, RunPlan, entry_key, entry_piece, record_name, shortened, stopped,
+    CANCEL_KEY, CLEARANCE_KEY, Entry, HEADER_KEY, Header, Openings, RunPlan, entry_key, entry_piece, record_name,
+    shortened, stopped,
 };
+use forge_core::teardown::Clearance;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -22,6 +24,8 @@ use crate::cluster::{Cluster, ClusterError, path};
 
 /// How long what is not urgent may wait.
 const LAZY: Duration = Duration::from_millis(500);
+/// Nodes that begin so close to each other are looked at together, for what they open.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The record of a run, as far as nodes go.
 pub(crate) struct Recorder {
@@ -38,6 +42,8 @@ pub(crate) struct Recorder {
     begun: watch::Sender<u64>,
     /// Grows when something was stored.
     stored: watch::Sender<u64>,
+    /// What was found of nodes that are to go, and when that was read.
+    clearances: tokio::sync::Mutex<Option<(Instant, BTreeMap<NodeId, Clearance>)>>,
 }
 
 struct State {
@@ -53,7 +59,7 @@ struct State {
     unstored: BTreeSet<NodeId>,
     /// How many have failed, as far as others may know.
     failed: usize,
-    /// What is never proven any more, until another node ends.
+    /// What is never done any more, until another node ends.
     stopped: Option<Arc<BTreeSet<NodeId>>>,
     failing_since: Option<Instant>,
 }
@@ -123,6 +129,7 @@ impl Recorder {
             changed: watch::Sender::new(0),
             begun: watch::Sender::new(0),
             stored: watch::Sender::new(0),
+            clearances: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -164,11 +171,6 @@ impl Recorder {
     /// others, who would otherwise wake each other without end.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
-    }
-
-    /// Tells when a node begins, or ends.
-    pub(crate) fn begins(&self) -> watch::Receiver<u64> {
-        self.begun.subscribe()
     }
 
     /// How many nodes have failed.
@@ -249,28 +251,58 @@ impl Recorder {
         let _ = stored.wait_for(|_| self.lock().stored.get(&node).is_some_and(|at| *at >= version)).await;
     }
 
-    /// How far the predecessors of a node are. One behind a failure has failed too, although nobody asked for it: Argo
-    /// Workflows leaves it out.
-    pub(crate) fn predecessors(&self, wanted: &Wanted) -> BTreeMap<NodeId, PredecessorState> {
+    /// How far these nodes are, which another one waits for. One behind a failure has failed too, although nobody asked for it:
+    /// Argo Workflows leaves it out.
+    pub(crate) fn predecessors(&self, nodes: &[NodeId]) -> BTreeMap<NodeId, PredecessorState> {
         let mut state = self.lock();
         let stopped = self.stopped(&mut state);
         let of = |node: &NodeId| match state.told(node) {
-            Some(Decision::Proven(_)) => PredecessorState::Proven,
+            Some(Decision::Proven(_) | Decision::Gone(_)) => PredecessorState::Proven,
             Some(Decision::Failed(_)) => PredecessorState::Failed,
             Some(Decision::Wait(_)) | None if stopped.contains(node) => PredecessorState::Failed,
             Some(Decision::Wait(_)) | None => PredecessorState::Waiting,
         };
-        wanted.predecessors.iter().map(|node| (node.clone(), of(node))).collect()
+        nodes.iter().map(|node| (node.clone(), of(node))).collect()
+    }
+
+    /// What whoever conducts the run found of what a node had made. Read at most twice a second, however many nodes ask;
+    /// nothing where it says nothing yet, or cannot be read.
+    pub(crate) async fn clearance(&self, node: &NodeId) -> Option<Clearance> {
+        let mut known = self.clearances.lock().await;
+        if known.as_ref().is_none_or(|(at, _)| at.elapsed() >= LAZY) {
+            let (cluster, namespace) = self.target.as_ref()?;
+            let name = record_name(&self.plan.run, 0);
+            let found = cluster.get(&path::object(&path::config_maps(namespace), &name)).await.ok()??;
+            let text = found.get("data").and_then(|data| data.get(CLEARANCE_KEY)).and_then(Value::as_str);
+            let read = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            *known = Some((Instant::now(), read));
+        }
+        known.as_ref().and_then(|(_, clearances)| clearances.get(node).cloned())
+    }
+
+    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band. Opened early it
+    /// costs nothing but time of the controller: whether a node may start is asked of whoever decides about it.
+    pub(crate) async fn opened(&self, openings: &Openings, band: usize, deadline: Timestamp) -> Option<()> {
+        let mut begins = self.begun.subscribe();
+        loop {
+            begins.borrow_and_update();
+            if self.opens(openings, band)? || Timestamp::now() >= deadline {
+                return Some(());
+            }
+            // It cannot be closed: we hold it. Whoever asks for a band asks again after a while, so at the deadline too.
+            let _ = begins.changed().await;
+            tokio::time::sleep(TOGETHER).await;
+        }
     }
 
     /// Whether a band may begin (docs/adr/0025); nothing where there is no such band.
-    pub(crate) fn opens(&self, openings: &Openings, band: usize) -> Option<bool> {
+    fn opens(&self, openings: &Openings, band: usize) -> Option<bool> {
         let mut state = self.lock();
         let stopped = self.stopped(&mut state);
         openings.opens(band, |node| state.entries.get(node).is_some_and(Entry::has_begun) || stopped.contains(node))
     }
 
-    /// What is never proven any more. Worked out where something has failed, and again when another node has ended.
+    /// What is never done any more. Worked out where something has failed, and again when another node has ended.
     fn stopped(&self, state: &mut State) -> Arc<BTreeSet<NodeId>> {
         if state.failed == 0 {
             return Arc::default();
@@ -413,6 +445,8 @@ pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use forge_core::gate::Wanted;
+
     use super::*;
 
     /// Nodes that wait for the one before, each in a band of its own.
@@ -473,7 +507,7 @@ mod tests {
         let recorder = recorder(&["db", "api", "web"]);
         let wanted: BTreeMap<NodeId, Wanted> =
             recorder.plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), wanted)).collect();
-        let state = |node: &str| recorder.predecessors(&wanted[&id(node)]).into_values().next().unwrap();
+        let state = |node: &str| recorder.predecessors(&wanted[&id(node)].predecessors).into_values().next().unwrap();
         let (db, api) = (id("db"), id("api"));
         assert_eq!(state("web"), PredecessorState::Waiting);
         assert!(recorder.is_waited_for(&db, 0) && recorder.is_waited_for(&api, 0));
@@ -489,7 +523,7 @@ mod tests {
         // Whoever starts again reads the same.
         let entries = recorder.lock().entries.clone();
         let again = Recorder::new(None, recorder.plan.clone(), entries);
-        let web = again.predecessors(&wanted[&id("web")]);
+        let web = again.predecessors(&wanted[&id("web")].predecessors);
         assert_eq!((web.into_values().next(), again.failures()), (Some(PredecessorState::Failed), 1));
     }
 
@@ -497,7 +531,7 @@ mod tests {
     fn how_a_node_ended_counts_for_others_when_it_is_stored() {
         let recorder = recorder(&["db", "api", "web"]);
         let wanted = recorder.plan.wanted();
-        let state = |place: usize| recorder.predecessors(&wanted[place]).into_values().next().unwrap();
+        let state = |place: usize| recorder.predecessors(&wanted[place].predecessors).into_values().next().unwrap();
         recorder.lock().unstored.insert(id("db"));
         recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:00Z"));
         assert_eq!(
@@ -516,7 +550,7 @@ mod tests {
     fn a_band_opens_when_what_it_waits_for_begins_and_not_when_that_is_only_asked_for() {
         let recorder = recorder(&["db", "api", "web"]);
         let openings = Openings::of(&recorder.plan);
-        let mut begins = recorder.begins();
+        let mut begins = recorder.begun.subscribe();
         assert_eq!(
             [0, 1, 2, 3].map(|band| recorder.opens(&openings, band)),
             [Some(true), Some(false), Some(false), None]

@@ -18,6 +18,7 @@ mod window;
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, path};
 use crate::metrics::Metrics;
+use crate::teardown::Teardown;
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::render::Places;
@@ -45,7 +46,8 @@ impl Place {
     }
 }
 
-/// Conducts a run in this process while it is followed; gives what it ended with.
+/// Conducts a run in this process while it is followed; gives what it ended with. `teardown` is there for a run that removes
+/// its nodes.
 ///
 /// # Errors
 /// When it cannot be conducted, or not followed.
@@ -54,9 +56,10 @@ pub(crate) async fn here(
     argocd: &ArgoCd,
     run: &RunPlan,
     metrics: &Metrics,
+    teardown: Option<&Teardown<'_>>,
     follow: impl Future<Output = Result<Option<Record>, Failure>>,
 ) -> Result<Option<Record>, Failure> {
-    let conduct = conduct::conduct(place, argocd, &run.run, metrics);
+    let conduct = conduct::conduct(place, argocd, &run.run, metrics, teardown);
     let mut conduct = std::pin::pin!(conduct);
     let mut follow = std::pin::pin!(follow);
     tokio::select! {

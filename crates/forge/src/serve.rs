@@ -9,25 +9,33 @@ use std::sync::Arc;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::gate::RunId;
+use forge_core::gate::{Decision, RunId};
+use forge_core::name::NodeId;
 use forge_core::render::GIT_SECRET_PATH;
-use forge_core::run::{HEADER_KEY, Header, RunPlan, plan_name, read_plan, record_name};
+use forge_core::run::{HEADER_KEY, Header, RunAction, RunPlan, plan_name, read_plan, record_name};
 use serde_json::Value;
 
 use crate::argocd::{ArgoCd, Feed};
 use crate::cluster::{Cluster, path};
 use crate::git_reader::{GitCredentials, GitReader};
 use crate::metrics::Metrics;
-use crate::prove::Prover;
+use crate::prove::{Mode, Prover};
 use crate::recorder::Recorder;
+use crate::teardown::Remover;
 
 pub(crate) use node::node;
 pub(crate) use plugin::{Listen, plugin};
 
 /// A run that this process works for.
 struct Open {
-    prover: Prover,
+    work: Work,
     recorder: Arc<Recorder>,
+}
+
+/// What becomes of the nodes of a run.
+enum Work {
+    Prove(Prover),
+    Remove(Remover),
 }
 
 /// The plan of a run, from its ConfigMaps.
@@ -82,12 +90,48 @@ impl Open {
             return Err(Failure::new(Code::RunBroken, format!("run `{run}` has no header yet")));
         };
         let recorder = Recorder::open(cluster, namespace, plan.clone()).await?;
+        if plan.action == RunAction::Teardown {
+            let remover = Remover::new(&plan, header.deadline, feed, recorder.clone(), metrics);
+            return Ok(Self { work: Work::Remove(remover), recorder });
+        }
         let credentials = GitCredentials::Mounted(GIT_SECRET_PATH.into());
         let git = GitReader::temporary(credentials)
             .map_err(|error| Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}")))?;
         let git = Arc::new(git);
         let prover = Prover::new(&plan, header.deadline, feed, recorder.clone(), git, metrics);
-        Ok(Self { prover, recorder })
+        Ok(Self { work: Work::Prove(prover), recorder })
+    }
+
+    /// True if the run has such a node.
+    fn knows(&self, node: &NodeId) -> bool {
+        match &self.work {
+            Work::Prove(prover) => prover.knows(node),
+            Work::Remove(remover) => remover.knows(node),
+        }
+    }
+
+    /// Takes a node to its end and says how it ended; nothing for a node that the run does not have.
+    async fn take(&self, node: &NodeId) -> Option<Decision> {
+        match &self.work {
+            Work::Prove(prover) => prover.prove(node, Mode::Run).await,
+            Work::Remove(remover) => remover.remove(node).await,
+        }
+    }
+
+    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band.
+    async fn opened(&self, band: usize) -> Option<()> {
+        match &self.work {
+            Work::Prove(prover) => prover.opened(band).await,
+            Work::Remove(remover) => remover.opened(band).await,
+        }
+    }
+
+    /// Watches over a proven node until it falls. What is gone needs nobody to watch it.
+    async fn guard(&self, node: &NodeId) {
+        match &self.work {
+            Work::Prove(prover) => prover.guard(node).await,
+            Work::Remove(_) => std::future::pending().await,
+        }
     }
 }
 

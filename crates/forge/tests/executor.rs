@@ -141,7 +141,7 @@ fn kubeconfig(server: &str) -> String {
 }
 
 #[test]
-fn help_and_version_are_no_failures_and_an_action_that_is_not_there_is_3() {
+fn help_and_version_are_no_failures_and_what_is_not_understood_is_3() {
     let home = Home::new();
     let run = |arguments: &[&str]| Command::new(home.path("executor")).args(arguments).env_clear().output().unwrap();
     assert_eq!(told(&run(&["--version"]), 0).0, "executor 0.1.0\n");
@@ -153,9 +153,28 @@ fn help_and_version_are_no_failures_and_an_action_that_is_not_there_is_3() {
     told(&run(&["deploy", "--unknown"]), 3);
     let help = told(&run(&["validate", "--help"]), 0).0;
     assert!(help.contains("--report-html") && help.contains("--stale-after"), "{help}");
-    let (out, err) = told(&run(&["teardown"]), 3);
-    let message = "error[FORGE-X004]: `teardown` is not in this version; nothing was read";
-    assert!(out.is_empty() && err.starts_with(message), "{err}");
+    let help = told(&run(&["teardown", "--help"]), 0).0;
+    assert!(help.contains("--confirm") && help.contains("--release-finalizer"), "{help}");
+}
+
+#[test]
+fn a_teardown_that_nobody_confirmed_is_3_and_asks_no_cluster() {
+    let home = Home::new();
+    let (server, requests) = serve(200, &json!({}));
+    let data = kubeconfig(&server);
+    let teardown = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(home.path("executor"));
+        command.args(["teardown", "--metrics-listen", "127.0.0.1:0", "--config"]).arg(home.path("environment.yaml"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("TMPDIR", home.folder.path());
+        command.env("ENVIRONMENT", "dev").env("KUBECONFIG_DATA", &data).envs(variables.iter().copied());
+        told(&command.output().unwrap(), 3).1
+    };
+    assert!(teardown(&[]).contains("CONFIRM: FORGE-X002 is needed and not given"));
+    let other = teardown(&[("CONFIRM", "staging")]);
+    assert!(other.contains("CONFIRM: FORGE-X003 confirms `staging`, and ENVIRONMENT says `dev`"), "{other}");
+    let finalizer = teardown(&[("CONFIRM", "dev"), ("RELEASE_FINALIZER", "everything")]);
+    assert!(finalizer.contains("RELEASE_FINALIZER: FORGE-X001 `everything` names no object"), "{finalizer}");
+    assert!(requests.lock().unwrap().is_empty());
 }
 
 #[test]

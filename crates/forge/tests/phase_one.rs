@@ -1,5 +1,5 @@
-//! What must be true of the source of phase 1, because no test could miss it otherwise: every write can be died before, and every
-//! kind that is asked for is in the table of rights. What is really asked for is compared on a cluster:
+//! What must be true of the source of phase 1 and of a teardown, because no test could miss it otherwise: every write can be died
+//! before, and every kind that is asked for is in the table of rights. What is really asked for is compared on a cluster:
 //! `tests/runs/executor_job.rs`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
@@ -13,12 +13,23 @@ use forge_core::rights::{self, Grant};
 
 /// Where phase 1 writes.
 const WRITERS: [&str; 5] = ["account.rs", "bootstrap.rs", "bootstrap/root.rs", "install.rs", "install/lock.rs"];
+/// Where a teardown does.
+const REMOVERS: [&str; 7] = [
+    "teardown.rs",
+    "teardown/look.rs",
+    "teardown/primitives.rs",
+    "teardown/release.rs",
+    "teardown/rest.rs",
+    "teardown/stop.rs",
+    "teardown/volumes.rs",
+];
 /// How a write looks: requests to the cluster, work of helm, tokens of Argo CD.
-const WRITES: [&str; 10] = [
+const WRITES: [&str; 11] = [
     "cluster.create(",
     "cluster.merge(",
     "cluster.apply(",
     "cluster.delete(",
+    "cluster.remove(",
     "helm.upgrade(",
     "helm.rollback(",
     "helm.uninstall(",
@@ -69,9 +80,15 @@ fn source(name: &str) -> String {
 }
 
 #[test]
-fn every_write_of_phase_1_can_be_died_before() {
+fn every_write_of_phase_1_and_of_a_teardown_can_be_died_before() {
+    assert!(writes_of(&WRITERS) >= 18);
+    assert!(writes_of(&REMOVERS) >= 18);
+}
+
+/// Counts writes, each of which must have its point.
+fn writes_of(names: &[&str]) -> usize {
     let mut writes = 0;
-    for name in WRITERS {
+    for name in names {
         let text = source(name);
         let lines: Vec<&str> = text.lines().collect();
         for (n, line) in lines.iter().enumerate() {
@@ -85,7 +102,7 @@ fn every_write_of_phase_1_can_be_died_before() {
             assert!(point, "{name}:{}: nothing can die before this: {}", n + 1, line.trim());
         }
     }
-    assert!(writes >= 18, "{writes}");
+    writes
 }
 
 /// What stands between the parenthesis at the start of a text and its end.
@@ -158,6 +175,12 @@ fn every_kind_that_the_executor_asks_for_is_in_the_table_of_rights() {
     assert_eq!(missing(&files, &rights::installer(), &elsewhere), Vec::new());
     // Whoever conducts a run in his own process makes no Job for it.
     assert_eq!(missing(&CONDUCTORS, &rights::grants(EXECUTOR_ACCOUNT), &["jobs"]), Vec::new());
+}
+
+#[test]
+fn every_kind_that_a_teardown_asks_for_is_in_the_table_of_rights() {
+    // Claims are only read, as everything is.
+    assert_eq!(missing(&REMOVERS, &rights::remover(), &["persistentvolumeclaims"]), Vec::new());
 }
 
 #[test]

@@ -45,7 +45,7 @@ macro_rules! inputs {
 
 inputs! {
     Environment "--environment" "ENVIRONMENT" "name" "" "The environment; the file must be its own, and does not choose it";
-    Scope "--target-scope" "TARGET_SCOPE" "" "platform" "What of it: platform, stack:<name> or app:<name>; a scope brings its predecessors along";
+    Scope "--target-scope" "TARGET_SCOPE" "" "platform" "What of it: platform, stack:<name> or app:<name>; a scope brings its predecessors along, but for a teardown, which removes what it names";
     DryRun "--dry-run" "DRY_RUN" "" "false" "Look and say what would happen; write nothing";
     KubeconfigData "" "KUBECONFIG_DATA" "" "the account of the pod" "The kubeconfig, in base64";
     KubeconfigPath "--kubeconfig" "KUBECONFIG_PATH" "" "the account of the pod" "The kubeconfig, as a file";
@@ -72,6 +72,7 @@ inputs! {
     WatchTimeout "--watch-timeout" "WATCH_TIMEOUT" "" "until it is told to stop" "How long it goes on";
     PvPolicy "--pv-policy" "PV_POLICY" "" "retain" "What becomes of volumes at a teardown: retain, delete or snapshot";
     Confirm "--confirm" "CONFIRM" "" "none: a teardown wants it" "The name of the environment that is to be torn down";
+    ReleaseFinalizer "--release-finalizer" "RELEASE_FINALIZER" "" "none" "Objects that are being deleted and whose finalizers a teardown gives up: Kind/namespace/name, with commas between them";
     LogLevel "--log-level" "LOG_LEVEL" "" "info" "How much is logged: error, warn, info, debug or trace";
     LogFormat "--log-format" "LOG_FORMAT" "" "text" "How it is logged: text or json";
     TraceId "--trace-id" "TRACE_ID" "" "a random one" "The trace that this is a part of: 32 hexadecimal digits";

@@ -103,7 +103,7 @@ fn flag_goes_over_variable_over_file_over_default_in_every_combination() {
 }
 
 /// An input that no file has, what it is by flag and by variable, what holds otherwise, and where it is read.
-const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 17] = [
+const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 18] = [
     (Input::Scope, "stack:a", "app:b", "platform", |i| i.scope.to_string()),
     (Input::DryRun, "true", "false", "false", |i| i.dry_run.to_string()),
     (Input::LogLevel, "error", "TRACE", "info", |i| i.log_level.as_str().to_owned()),
@@ -111,6 +111,9 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 17] = [
         (if i.log_format == LogFormat::Json { "json" } else { "text" }).to_owned()
     }),
     (Input::PvPolicy, "delete", "snapshot", "Retain", |i| format!("{:?}", i.pv_policy)),
+    (Input::ReleaseFinalizer, "Widget/shop/main", "Widget/shop/a,Pod/shop/b", "", |i| {
+        i.release_finalizers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }),
     (Input::TraceId, "00000000000000000000000000000001", "00000000000000000000000000000002", "none", |i| {
         shown(i.trace.as_ref())
     }),

@@ -12,6 +12,7 @@ use crate::gate::observed::{Health, SyncState};
 use crate::gate::receipt::Receipt;
 use crate::gate::wanted::{ContainerKey, ObjectRef};
 use crate::name::{NodeId, clean, clip, cut};
+use crate::teardown::{self, Removed};
 
 /// What is to be done about a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,8 @@ use crate::name::{NodeId, clean, clip, cut};
 pub enum Decision {
     /// Everything holds; what depends on it may start.
     Proven(Box<Receipt>),
+    /// It was to go, and is gone; what it depended on may go.
+    Gone(Box<Removed>),
     /// Not yet.
     Wait(Wait),
     /// Never, in this run.
@@ -117,6 +120,8 @@ pub enum WaitingFor {
     Object { object: ObjectRef, read: bool },
     /// A rule that does not hold yet.
     Rule { object: ObjectRef, detail: String },
+    /// It is to go: see [`crate::teardown`].
+    Removal { on: teardown::Waiting },
 }
 
 impl WaitingFor {
@@ -160,6 +165,7 @@ impl fmt::Display for WaitingFor {
             }
             Self::Object { object, .. } => write!(f, "{object} does not exist"),
             Self::Rule { object, detail } => write!(f, "the rule for {object} does not hold: {detail}"),
+            Self::Removal { on } => fmt::Display::fmt(on, f),
         }
     }
 }
@@ -224,6 +230,8 @@ pub enum Why {
     RuleUnmet { object: ObjectRef, detail: String },
     /// A rule that cannot be used.
     RuleBroken { object: ObjectRef, error: ExprError },
+    /// It was to go, and did not: see [`crate::teardown`].
+    Removal { why: teardown::Why },
 }
 
 impl Why {
@@ -251,6 +259,7 @@ impl Why {
             Self::Unhealthy { .. } | Self::Flapping { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => {
                 Class::Unhealthy
             }
+            Self::Removal { why } => why.class(),
         }
     }
 }
@@ -304,6 +313,7 @@ impl fmt::Display for Why {
             Self::MissingObject { object } => write!(f, "{object} does not exist"),
             Self::RuleUnmet { object, detail } => write!(f, "the rule for {object} never held: {detail}"),
             Self::RuleBroken { object, error } => write!(f, "the rule for {object} cannot be used: {error}"),
+            Self::Removal { why } => fmt::Display::fmt(why, f),
         }
     }
 }

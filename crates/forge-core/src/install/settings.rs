@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::chart::chart;
-use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, WAVE_DELAY, merged, needed, variables};
+use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, TEARDOWN, WAVE_DELAY, merged, needed, variables};
 use crate::health::HealthChecks;
 use crate::name::EnvironmentName;
 use crate::preflight::{self, Component, Intent, Purpose, WorkloadFacts};
-use crate::render::{self, Places};
+use crate::render::{self, Places, TEARDOWN_ACCOUNT};
 use crate::yaml;
 
 /// How much a difference matters.
@@ -127,11 +127,25 @@ fn cd(purpose: &Purpose, observed: &Observed, health: &HealthChecks, tell: &mut 
         let fix = "merge Forge's, or keep yours and put it into health/ of the repository, so that this is quiet";
         tell(Weight::Advice, what, fix.to_owned());
     }
-    let missing: Vec<&str> =
-        ["get", "sync"].into_iter().filter(|action| !may(purpose, observed.policies.as_ref(), action)).collect();
+    let refused = |account: &str, actions: [&'static str; 2]| -> Vec<&'static str> {
+        actions.into_iter().filter(|action| !may(purpose, observed.policies.as_ref(), account, action)).collect()
+    };
+    let missing = refused("forge", ["get", "sync"]);
     if !missing.is_empty() {
         let what = format!("argocd-rbac-cm does not let `forge` {} all Applications", missing.join(" and "));
         tell(Weight::Missing, what, merge("argocd-rbac-cm"));
+    }
+    // Runs do without it: only who removes a platform needs it.
+    let (teardown, key) = TEARDOWN;
+    if !data(settings, teardown).is_some_and(|kinds| kinds.split(',').any(|found| found.trim() == key)) {
+        let what = format!("argocd-cm has no `{teardown}: {key}`: a teardown has no account to delete with");
+        tell(Weight::Advice, what, merge("argocd-cm"));
+    }
+    let missing = refused(TEARDOWN_ACCOUNT, ["get", "delete"]);
+    if !missing.is_empty() {
+        let what =
+            format!("argocd-rbac-cm does not let `{TEARDOWN_ACCOUNT}` {} all Applications", missing.join(" and "));
+        tell(Weight::Advice, what, merge("argocd-rbac-cm"));
     }
     let (wave, delay) = WAVE_DELAY;
     if data(observed.parameters.as_ref(), wave) != Some(delay) {
@@ -141,15 +155,15 @@ fn cd(purpose: &Purpose, observed: &Observed, health: &HealthChecks, tell: &mut 
     }
 }
 
-/// True if the policies of Argo CD let the account `forge` do this with Applications of every environment. Patterns that are
-/// narrower than a project are not followed.
-fn may(purpose: &Purpose, policies: Option<&Value>, action: &str) -> bool {
+/// True if the policies of Argo CD let an account do this with Applications of every environment. Patterns that are narrower
+/// than a project are not followed.
+fn may(purpose: &Purpose, policies: Option<&Value>, account: &str, action: &str) -> bool {
     let entries = policies.and_then(|map| map.get("data")).and_then(Value::as_object);
     let is_policy = |key: &str| key.starts_with("policy.") && key.ends_with(".csv");
     let texts = entries.into_iter().flatten().filter(|(key, _)| is_policy(key)).filter_map(|(_, text)| text.as_str());
     let lines: Vec<Vec<&str>> =
         texts.flat_map(str::lines).map(|line| line.split(',').map(str::trim).collect()).collect();
-    let mut who = BTreeSet::from(["forge"]);
+    let mut who = BTreeSet::from([account]);
     who.extend(data(policies, "policy.default"));
     // Each round finds at least one more, or nothing.
     for _ in 0..lines.len() {
@@ -321,17 +335,17 @@ fn config_map(name: &str, namespace: &str, data: &Value) -> Value {
 
 /// Everything but the health checks.
 fn settings(component: Component, namespace: &str) -> Vec<Fragment> {
-    let ((account, kind), (wave, delay)) = (ACCOUNT, WAVE_DELAY);
+    let ((account, kind), (teardown, key), (wave, delay)) = (ACCOUNT, TEARDOWN, WAVE_DELAY);
     match component {
         Component::Cd => vec![
             Fragment::new(
-                "To be merged into the data of Argo CD's ConfigMap argocd-cm: the account that runs ask Argo CD with. It has no\n\
-                 password and cannot log in; `forge bootstrap` makes a token of it.",
-                config_map("argocd-cm", namespace, &json!({account: kind})),
+                "To be merged into the data of Argo CD's ConfigMap argocd-cm: the accounts that runs ask Argo CD with. They have no\n\
+                 password and cannot log in; `forge bootstrap` makes a token of the first, a teardown one of the second while it lasts.",
+                config_map("argocd-cm", namespace, &json!({account: kind, teardown: key})),
             ),
             Fragment::new(
-                "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the account sees and syncs Applications and\n\
-                 may do nothing else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
+                "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the first account sees and syncs Applications, the\n\
+                 second sees and deletes them, and neither may do anything else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
                 config_map("argocd-rbac-cm", namespace, &json!({POLICY_KEY: POLICY})),
             ),
             Fragment::new(
@@ -481,10 +495,11 @@ mod tests {
         assert!(missing[0].contains("accounts.forge") && missing[1].contains("apps_StatefulSet"), "{missing:?}");
         assert!(missing[2].contains("get and sync"), "{missing:?}");
         let advice = what(Weight::Advice);
-        assert_eq!(advice.len(), 3, "{advice:?}");
+        assert_eq!(advice.len(), 5, "{advice:?}");
+        assert!(advice[0].contains("accounts.forge-teardown") && advice[1].contains("get and delete"), "{advice:?}");
         // A run works without plugins, by pods.
         assert!(
-            advice[1].contains("ARGO_EXECUTOR_PLUGINS") && advice[2].contains("DEFAULT_REQUEUE_TIME"),
+            advice[3].contains("ARGO_EXECUTOR_PLUGINS") && advice[4].contains("DEFAULT_REQUEUE_TIME"),
             "{advice:?}"
         );
     }
@@ -518,7 +533,7 @@ mod tests {
     fn rights_are_found_in_every_policy_through_roles_and_by_project() {
         let may = |data: Value| {
             let map = json!({ "data": data });
-            ["get", "sync"].map(|action| super::may(&purpose(), Some(&map), action))
+            ["get", "sync"].map(|action| super::may(&purpose(), Some(&map), "forge", action))
         };
         assert_eq!(may(json!({})), [false, false]);
         assert_eq!(may(json!({"policy.csv": POLICY})), [true, true]);

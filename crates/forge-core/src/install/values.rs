@@ -14,15 +14,20 @@ use crate::render::MANAGED_BY;
 /// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
 pub const VALUES_FOLDER: &str = "argo/values";
 
-/// What the account `forge` of Argo CD may do: see and sync Applications, and nothing else.
+/// What the accounts of Argo CD may do: `forge` sees and syncs Applications, `forge-teardown` sees and deletes them, and
+/// neither does anything else. The latter has no token but while a teardown lasts.
 pub(super) const POLICY: &str = "\
 p, forge, applications, get, */*, allow
 p, forge, applications, sync, */*, allow
+p, forge-teardown, applications, get, */*, allow
+p, forge-teardown, applications, delete, */*, allow
 ";
 /// Its key in `argocd-rbac-cm`. Argo CD reads every `policy.<name>.csv` beside `policy.csv`, which stays the owner's.
 pub(super) const POLICY_KEY: &str = "policy.forge.csv";
 /// The account, in `argocd-cm`.
 pub(super) const ACCOUNT: (&str, &str) = ("accounts.forge", "apiKey");
+/// The account of a teardown, in `argocd-cm`.
+pub(super) const TEARDOWN: (&str, &str) = ("accounts.forge-teardown", "apiKey");
 /// In `argocd-cmd-params-cm`: without it every sync wave costs two seconds.
 pub(super) const WAVE_DELAY: (&str, &str) = ("controller.sync.wave.delay.seconds", "0");
 /// In the environment of the workflow-controller: nodes are tasks of a plugin, and how soon what an agent pod reported is
@@ -42,11 +47,11 @@ pub fn values_path(component: Component) -> String {
 
 /// What every Argo that works with Forge is told, whoever installs it.
 pub(super) fn needed(component: Component) -> Value {
-    let ((wave, delay), (account, kind)) = (WAVE_DELAY, ACCOUNT);
+    let ((wave, delay), (account, kind), (teardown, key)) = (WAVE_DELAY, ACCOUNT, TEARDOWN);
     match component {
         Component::Cd => json!({"configs": {
             "params": {wave: delay},
-            "cm": {account: kind},
+            "cm": {account: kind, teardown: key},
             "rbac": {POLICY_KEY: POLICY},
         }}),
         Component::Workflows => json!({"controller": {"extraEnv": variables()}}),
@@ -184,6 +189,7 @@ mod tests {
     fn argo_cd_is_told_of_the_account_its_rights_the_waves_and_the_health_checks() {
         let values = wanted(Component::Cd, None).values;
         assert_eq!(values["configs"]["cm"]["accounts.forge"], "apiKey");
+        assert_eq!(values["configs"]["cm"]["accounts.forge-teardown"], "apiKey");
         assert_eq!(values["configs"]["rbac"]["policy.forge.csv"], POLICY);
         assert_eq!(values["configs"]["params"], json!({"controller.sync.wave.delay.seconds": "0"}));
         let checks = values["configs"]["cm"].as_object().unwrap().keys();
@@ -191,7 +197,12 @@ mod tests {
         assert_eq!(checks, crate::health::BUILT_IN.len());
         for line in POLICY.lines() {
             let rule: Vec<&str> = line.split(", ").collect();
-            assert!(matches!(rule.as_slice(), ["p", "forge", _, "get" | "sync", _, "allow"]), "{line}");
+            let known = match rule.as_slice() {
+                ["p", "forge", "applications", action, _, "allow"] => ["get", "sync"].contains(action),
+                ["p", "forge-teardown", "applications", action, _, "allow"] => ["get", "delete"].contains(action),
+                _ => false,
+            };
+            assert!(known, "{line}");
         }
     }
 

@@ -9,7 +9,7 @@ use crate::view::RunReport;
 /// A run that did not end well although no node failed is an error of its own, because skipped cases alone are green.
 pub fn junit(report: &RunReport) -> String {
     let s = &report.statistics;
-    let skipped = s.nodes.saturating_sub(s.proven + s.failed);
+    let skipped = s.nodes.saturating_sub(s.proven + s.gone + s.failed);
     let errors = usize::from(report.failed_itself());
     let counts = format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{}\"",
@@ -44,7 +44,7 @@ pub fn junit(report: &RunReport) -> String {
                     ">\n      <failure type=\"{class}\" message=\"{why}\">{body}</failure>\n    </testcase>"
                 );
             }
-            ("proven", None) => xml.push_str("/>\n"),
+            ("proven" | "gone", None) => xml.push_str("/>\n"),
             (phase, None) => {
                 let said = component.detail.starts_with(phase);
                 let why = if said { component.detail.clone() } else { format!("{phase}: {}", component.detail) };

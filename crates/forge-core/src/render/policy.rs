@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::WINDOW_PREFIX;
 use super::bootstrap::{Placed, metadata, placed};
-use super::workflow::{EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, pod_patch};
+use super::workflow::{ARGOCD_SECRET, EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, pod_patch};
 use crate::run::Runner;
 
 /// Whoever writes for a run.
@@ -191,13 +191,14 @@ fn made() -> Vec<(String, &'static str)> {
 }
 
 /// The patch of pods, whatever tick and number of workers are. It is text in which nothing else fits into the places of the numbers.
+/// The Secret in it is the one of a deployment: the token of a teardown is for the Workflow of whoever confirmed that.
 fn patched() -> String {
     const TICK: &str = "@tick@";
     const WORKERS: &str = "@workers@";
-    let agent = pod_patch(Runner::Plugin, TICK, WORKERS).to_string();
+    let agent = pod_patch(Runner::Plugin, ARGOCD_SECRET, TICK, WORKERS).to_string();
     let (before, rest) = agent.split_once(TICK).unwrap_or((agent.as_str(), ""));
     let (between, after) = rest.split_once(WORKERS).unwrap_or((rest, ""));
-    let pod = pod_patch(Runner::Pod, TICK, WORKERS);
+    let pod = pod_patch(Runner::Pod, ARGOCD_SECRET, TICK, WORKERS);
     let patch = "object.spec.podSpecPatch";
     let longest = before.len() + between.len() + after.len() + 2 * MOST_DIGITS;
     format!(
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
     use crate::gate;
     use crate::render::{plan_config_maps, workflow};
-    use crate::run::record_name;
+    use crate::run::{RunAction, record_name};
     use crate::view::sample;
 
     fn submitted(runner: Runner) -> Value {
@@ -261,6 +262,18 @@ mod tests {
         let templates = bands["spec"]["templates"].as_array_mut().unwrap();
         templates.push(json!({"name": "graph", "dag": {"failFast": false, "tasks": tasks}}));
         assert_eq!(minded(&bands), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn the_account_of_a_run_submits_no_teardown_and_that_is_all_that_is_wrong_with_one() {
+        let mut plan = sample::stored("dev-0123456789-1", 0).plan;
+        plan.action = RunAction::Teardown;
+        for runner in [Runner::Plugin, Runner::Pod] {
+            plan.runner = runner;
+            let minded = minded(&workflow(&plan, &Places::default(), 0).unwrap());
+            assert_eq!(minded.len(), 1, "{minded:?}");
+            assert!(minded[0].starts_with("the pods of a run are patched as is rendered"), "{minded:?}");
+        }
     }
 
     #[test]

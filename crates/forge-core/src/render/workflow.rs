@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::digest::Digest;
-use crate::run::{BAND, RunPlan, Runner, plan_name, plan_pieces};
+use crate::name::EnvironmentName;
+use crate::run::{BAND, RunAction, RunPlan, Runner, plan_name, plan_pieces};
 
 /// Largest Workflow that is submitted. Kubernetes takes about 1.5 MiB; the rest is for the status.
 pub const WORKFLOW_LIMIT: usize = 700 << 10;
@@ -57,6 +58,8 @@ pub const INSTALLER_ACCOUNT: &str = "forge-installer";
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.
 pub const ARGOCD_SECRET_PATH: &str = "/secrets/argocd";
+/// The account of Argo CD that can get and delete Applications. It has a token only while a teardown lasts.
+pub const TEARDOWN_ACCOUNT: &str = "forge-teardown";
 /// The Secret that holds credentials of the GitOps repository, where that is not public. Somebody else makes it.
 pub const GIT_SECRET: &str = "forge-git";
 /// Where that Secret is mounted.
@@ -89,6 +92,11 @@ pub enum RenderError {
         /// Bytes of the object.
         bytes: usize,
     },
+}
+
+/// The Secret that holds the token of a teardown of this environment, while that lasts.
+pub fn teardown_secret(environment: &EnvironmentName) -> String {
+    format!("{TEARDOWN_ACCOUNT}-{environment}")
 }
 
 /// The name of the Workflow that runs this, the first or one that was submitted again.
@@ -225,7 +233,8 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
             {"name": "plan", "value": run.plan},
             {"name": "image", "value": places.image},
         ]},
-        "podSpecPatch": pod_patch(run.runner, &tick(run, places).to_string(), &workers(run).to_string()).to_string(),
+        "podSpecPatch": pod_patch(run.runner, &credentials(run), &tick(run, places).to_string(), &workers(run).to_string())
+            .to_string(),
         "templates": templates,
     });
     if let (Value::Object(fields), Runner::Pod) = (&mut spec, run.runner) {
@@ -262,8 +271,9 @@ fn workers(run: &RunPlan) -> usize {
 
 /// What Argo Workflows does not let a template say: the agent's ticks and workers (ten seconds and sixteen by default,
 /// which would be most of a run), and what only volumes carry: the token of the Argo CD account and credentials for Git. No
-/// `subPath`: only a whole volume follows a Secret that changes. The policy of the account that submits it knows this text.
-pub(super) fn pod_patch(runner: Runner, tick: &str, workers: &str) -> Value {
+/// `subPath`: only a whole volume follows a Secret that changes. The policy of the account that submits it knows this text, and
+/// with it which Secret: that account submits no teardown.
+pub(super) fn pod_patch(runner: Runner, credentials: &str, tick: &str, workers: &str) -> Value {
     // A place for clones of repositories: the root of the container cannot be written.
     let mounts = json!([
         {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
@@ -271,7 +281,7 @@ pub(super) fn pod_patch(runner: Runner, tick: &str, workers: &str) -> Value {
         {"name": "forge-clones", "mountPath": "/tmp"},
     ]);
     let volumes = json!([
-        {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
+        {"name": ARGOCD_SECRET, "secret": {"secretName": credentials, "defaultMode": 0o444}},
         {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
         {"name": "forge-clones", "emptyDir": {}},
     ]);
@@ -286,6 +296,14 @@ pub(super) fn pod_patch(runner: Runner, tick: &str, workers: &str) -> Value {
         Runner::Pod => json!([{"name": "main", "volumeMounts": mounts}]),
     };
     json!({"containers": containers, "volumes": volumes, "terminationGracePeriodSeconds": 5})
+}
+
+/// The Secret with the token of Argo CD's account that a run uses.
+fn credentials(run: &RunPlan) -> String {
+    match run.action {
+        RunAction::Deploy => ARGOCD_SECRET.to_owned(),
+        RunAction::Teardown => teardown_secret(&run.environment),
+    }
 }
 
 fn labels(run: &RunPlan) -> Value {

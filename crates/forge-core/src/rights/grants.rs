@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    BOOTSTRAP, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS, granted, rule,
+    BOOTSTRAP, DEPLOY, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS, granted,
+    rule,
 };
 use crate::preflight::{Component, Purpose};
 
@@ -50,6 +51,61 @@ static VALIDATES: [Rule; 9] = [
         &["customresourcedefinitions"],
         &["get"],
         "definitions that are required",
+    ),
+];
+
+/// Whoever tears down, beside what whoever deploys and whoever installs may do.
+static REMOVAL: [Rule; 13] = [
+    rule(Scope::Everywhere, "*", &["*"], &["get", "list", "watch"], "what nodes had made, and what is in a namespace"),
+    rule(Scope::Cluster, "", &["namespaces"], &["delete"], "the namespaces of the environment"),
+    rule(Scope::Cluster, "", &["persistentvolumes"], &["patch"], "volumes that outlive their claims"),
+    rule(Scope::Everywhere, "snapshot.storage.k8s.io", &["volumesnapshots"], &["create"], "copies of volumes"),
+    rule(Scope::Cluster, "snapshot.storage.k8s.io", &["volumesnapshotcontents"], &["patch"], "copies of volumes"),
+    rule(
+        Scope::ArgoCd,
+        "argoproj.io",
+        &["applications", "applicationsets"],
+        &["patch", "delete"],
+        "what would make nodes again",
+    ),
+    rule(Scope::ArgoCd, "argoproj.io", &["appprojects"], &["delete"], "the AppProject of an environment"),
+    rule(Scope::ArgoCd, "", &["secrets", "configmaps"], &["delete"], "cluster Secrets and the receipts of bootstrap"),
+    rule(Scope::ArgoCd, RBAC, &["roles", "rolebindings"], &["delete"], "the rights of a run"),
+    rule(Scope::Workflows, "", &["secrets"], &["get", "create", "patch", "delete"], "the token of the teardown"),
+    rule(
+        Scope::Workflows,
+        "argoproj.io",
+        &["sensors", "eventsources", "eventbus", "workflows", "workflowtasksets"],
+        &["delete"],
+        "what starts runs, and what runs left",
+    ),
+    rule(Scope::Workflows, "batch", &["jobs"], &["delete"], "Jobs of events that wait for their turn"),
+    rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["delete"], "what runs left"),
+];
+
+/// The last environment takes along what all of them shared.
+static REMOVAL_OF_ALL: [Rule; 4] = [
+    rule(Scope::Cluster, "argoproj.io", &["clusterworkflowtemplates"], &["delete"], "the template of all nodes"),
+    rule(
+        Scope::Cluster,
+        "admissionregistration.k8s.io",
+        &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        &["delete"],
+        "the policy that limits who writes sync windows",
+    ),
+    rule(
+        Scope::Cluster,
+        "apiextensions.k8s.io",
+        &["customresourcedefinitions"],
+        &["delete"],
+        "definitions that nobody uses",
+    ),
+    rule(
+        Scope::Workflows,
+        "",
+        &["serviceaccounts", "configmaps"],
+        &["delete"],
+        "the accounts, plans and records of runs",
     ),
 ];
 
@@ -154,6 +210,21 @@ pub fn reader() -> Vec<Grant> {
     let mut table = Table::new();
     for rule in &VALIDATES {
         add(&mut table, Scope::Everywhere, rule);
+    }
+    listed(table)
+}
+
+/// What whoever tears down the last environment needs, kind by kind. No account that `bootstrap` makes has it: who removes a
+/// platform is a person who may, or a Job that was given an account for it.
+pub fn remover() -> Vec<Grant> {
+    let of_components = Component::ALL.into_iter().flat_map(|component| {
+        let scoped = move |rule: &Rule| Rule { scope: component.scope(), ..*rule };
+        HELM.iter().map(scoped)
+    });
+    let fixed: [&[Rule]; 5] = [&EXECUTOR, &DEPLOY, &HELM_CLUSTER, &REMOVAL, &REMOVAL_OF_ALL];
+    let mut table = Table::new();
+    for rule in fixed.into_iter().flatten().copied().chain(of_components) {
+        add(&mut table, rule.scope, &rule);
     }
     listed(table)
 }

@@ -84,7 +84,7 @@ impl Openings {
     }
 }
 
-/// Nodes that are never proven in this run any more: those that failed, and all behind them that are not proven. Argo
+/// Nodes that are never done in this run any more: those that failed, and all behind them that are not done. Argo
 /// Workflows leaves out what is behind a failure, so many of these were never asked for. Takes what each node waits for,
 /// in the order of the plan, and the last answer about each.
 pub fn stopped<'d>(
@@ -95,7 +95,7 @@ pub fn stopped<'d>(
     for (node, before) in waits {
         let stops = match answer(node) {
             Some(Decision::Failed(_)) => true,
-            Some(Decision::Proven(_)) => false,
+            Some(Decision::Proven(_) | Decision::Gone(_)) => false,
             Some(Decision::Wait(_)) | None => before.iter().any(|before| stopped.contains(before)),
         };
         if stops {
@@ -145,6 +145,7 @@ mod tests {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            removal: None,
         };
         (entry.node.clone(), entry)
     }

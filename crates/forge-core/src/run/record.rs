@@ -12,7 +12,8 @@ use crate::exit::Exit;
 use crate::gate::{Decision, Progress, Receipt, RunId, Wait, WaitingFor, Why};
 use crate::graph::Scope;
 use crate::name::{EnvironmentName, NodeId};
-use crate::run::{RunPlan, Runner};
+use crate::run::{RunAction, RunPlan, Runner};
+use crate::teardown::{self, RemovalRecord, Waiting};
 
 /// What is known of the run as a whole. Written by the Job alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Header {
     pub run: RunId,
     /// The environment.
     pub environment: EnvironmentName,
+    /// What it does with its nodes.
+    #[serde(default, skip_serializing_if = "RunAction::is_deploy")]
+    pub action: RunAction,
     /// What it is about.
     pub scope: Scope,
     /// Digest of the plan.
@@ -52,6 +56,9 @@ pub struct Header {
     /// Applications that no window holds, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_held: BTreeMap<NodeId, String>,
+    /// What a teardown did beside its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<RemovalRecord>,
     /// How it ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
@@ -63,6 +70,7 @@ impl Header {
         Self {
             run: plan.run.clone(),
             environment: plan.environment.clone(),
+            action: plan.action,
             scope: plan.scope.clone(),
             plan: plan.plan.clone(),
             commit: plan.commit.clone(),
@@ -75,6 +83,7 @@ impl Header {
             agents_replaced: 0,
             trouble: None,
             not_held: BTreeMap::new(),
+            removal: None,
             ended: None,
         }
     }
@@ -107,15 +116,18 @@ pub enum Verdict {
     TimedOut,
     /// Somebody stopped it.
     Cancelled,
+    /// Every node is gone, and something that should be is not.
+    Orphans,
 }
 
 impl Verdict {
-    /// The exit code of `deploy` (SPEC.md section 5).
-    pub fn exit(self) -> Exit {
+    /// The exit code of an action (SPEC.md section 5): of a teardown, a node that did not go is a failure.
+    pub fn exit(self, action: RunAction) -> Exit {
         match self {
             Self::Done => Exit::Done,
             Self::Failed => Exit::Findings,
-            Self::Partial | Self::Cancelled => Exit::Partial,
+            Self::Partial if action == RunAction::Teardown => Exit::Findings,
+            Self::Partial | Self::Cancelled | Self::Orphans => Exit::Partial,
             Self::TimedOut => Exit::Timeout,
         }
     }
@@ -128,6 +140,7 @@ impl Verdict {
             Self::Failed => "failed",
             Self::TimedOut => "timed out",
             Self::Cancelled => "cancelled",
+            Self::Orphans => "orphans left",
         }
     }
 }
@@ -164,6 +177,9 @@ pub struct Entry {
     /// Every sync that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Asked>,
+    /// Stored times of a node that is to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<teardown::Progress>,
 }
 
 impl Entry {
@@ -172,28 +188,44 @@ impl Entry {
         if let Decision::Proven(receipt) = &self.decision { Some(receipt) } else { None }
     }
 
+    /// When everything that it waits for was first seen done.
+    pub fn ready_at(&self) -> Option<Timestamp> {
+        self.removal.as_ref().map_or(self.progress.ready_at, |removal| removal.ready_at)
+    }
+
     /// True when nothing changes any more in this run.
     pub fn is_final(&self) -> bool {
         !matches!(self.decision, Decision::Wait(_))
     }
 
-    /// True when all before it was proven once, or nothing changes any more. One that was asked for before its time, because
+    /// True when all before it was done once, or nothing changes any more. One that was asked for before its time, because
     /// its band has begun (docs/adr/0025), has not begun.
     pub fn has_begun(&self) -> bool {
-        self.is_final() || self.progress.ready_at.is_some()
+        self.is_final() || self.ready_at().is_some()
     }
 
-    /// When all before it was proven; where that is not known, when it was asked for. Nothing for one that never got so far.
+    /// When all before it was done; where that is not known, when it was asked for. Nothing for one that never got so far.
     pub fn began(&self) -> Option<Timestamp> {
         let held = match &self.decision {
-            Decision::Wait(wait) => matches!(wait.on, WaitingFor::Predecessor { .. }),
-            Decision::Failed(failure) => {
-                matches!(failure.why, Why::Blocked { .. } | Why::RunTimeout { predecessor: Some(_) })
-            }
-            Decision::Proven(_) => false,
+            Decision::Wait(wait) => matches!(
+                wait.on,
+                WaitingFor::Predecessor { .. } | WaitingFor::Removal { on: Waiting::Dependent { .. } }
+            ),
+            Decision::Failed(failure) => matches!(
+                failure.why,
+                Why::Blocked { .. }
+                    | Why::RunTimeout { predecessor: Some(_) }
+                    | Why::Removal { why: teardown::Why::RunTimeout { dependent: Some(_) } }
+            ),
+            Decision::Proven(_) | Decision::Gone(_) => false,
         };
-        self.progress.ready_at.or(self.started.filter(|_| !held))
+        self.ready_at().or(self.started.filter(|_| !held))
     }
+}
+
+/// The answer about a node that is to go before anybody looked at it.
+pub fn not_asked_yet(deadline: Timestamp) -> Decision {
+    Decision::Wait(Wait { on: WaitingFor::Removal { on: Waiting::Request }, until: deadline, since: None })
 }
 
 /// The answer about a node before anybody looked at it.
@@ -222,8 +254,12 @@ pub enum Phase {
     Syncing,
     /// Synced; everything that must hold is awaited.
     Proving,
+    /// It is to go, and is on its way.
+    Deleting,
     /// Proven.
     Proven,
+    /// It was to go, and is gone.
+    Gone,
     /// Failed.
     Failed,
     /// A predecessor failed.
@@ -232,8 +268,27 @@ pub enum Phase {
 
 impl Phase {
     /// All, in the order in which a node goes through them.
-    pub const ALL: [Self; 7] =
-        [Self::Waiting, Self::Starting, Self::Syncing, Self::Proving, Self::Proven, Self::Failed, Self::Blocked];
+    pub const ALL: [Self; 9] = [
+        Self::Waiting,
+        Self::Starting,
+        Self::Syncing,
+        Self::Proving,
+        Self::Deleting,
+        Self::Proven,
+        Self::Gone,
+        Self::Failed,
+        Self::Blocked,
+    ];
+
+    /// It became what the run wanted; what waits for it may start.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Proven | Self::Gone)
+    }
+
+    /// Nothing more happens to it in this run.
+    pub fn is_over(self) -> bool {
+        self.is_done() || matches!(self, Self::Failed | Self::Blocked)
+    }
 
     /// As people say it.
     pub fn as_str(self) -> &'static str {
@@ -242,7 +297,9 @@ impl Phase {
             Self::Starting => "starting",
             Self::Syncing => "syncing",
             Self::Proving => "proving",
+            Self::Deleting => "deleting",
             Self::Proven => "proven",
+            Self::Gone => "gone",
             Self::Failed => "failed",
             Self::Blocked => "blocked",
         }
@@ -276,11 +333,12 @@ impl Record {
         let mut phases: BTreeMap<NodeId, Phase> = BTreeMap::new();
         for (node, predecessors) in plan.waits() {
             let entry = self.entries.get(&node.id);
-            let open: Vec<NodeId> =
-                predecessors.into_iter().filter(|p| phases.get(p) != Some(&Phase::Proven)).collect();
+            let is_done = |node: &NodeId| phases.get(node).is_some_and(|phase| phase.is_done());
+            let open: Vec<NodeId> = predecessors.into_iter().filter(|node| !is_done(node)).collect();
             let blocked = open.iter().find(|p| matches!(phases.get(*p), Some(Phase::Failed | Phase::Blocked)));
             let (phase, detail) = match (entry.map(|entry| &entry.decision), blocked) {
                 (Some(Decision::Proven(receipt)), _) => (Phase::Proven, proven(receipt)),
+                (Some(Decision::Gone(removed)), _) => (Phase::Gone, removed.to_string()),
                 (Some(Decision::Failed(failure)), _) => match &failure.why {
                     Why::Blocked { .. } => (Phase::Blocked, failure.why.to_string()),
                     why => (Phase::Failed, why.to_string()),
@@ -322,6 +380,13 @@ fn waiting(on: &WaitingFor) -> Phase {
         | WaitingFor::ForeignTermination { .. }
         | WaitingFor::SyncRequest { .. } => Phase::Starting,
         WaitingFor::SyncStart { .. } | WaitingFor::Operation { .. } | WaitingFor::Backoff { .. } => Phase::Syncing,
+        WaitingFor::Removal { on } => match on {
+            Waiting::Dependent { .. } => Phase::Waiting,
+            Waiting::Request | Waiting::Operation => Phase::Starting,
+            Waiting::Shown { .. } | Waiting::Deletion { .. } | Waiting::Clearance | Waiting::Members { .. } => {
+                Phase::Deleting
+            }
+        },
         _ => Phase::Proving,
     }
 }
@@ -329,8 +394,8 @@ fn waiting(on: &WaitingFor) -> Phase {
 /// How a run of these nodes ended, when nothing more will happen: what a node says counts, never what a process says.
 pub fn result(plan: &RunPlan, record: &Record, cancelled: bool) -> Verdict {
     let views = record.view(plan);
-    let proven = views.iter().filter(|view| view.phase == Phase::Proven).count();
-    if proven == views.len() {
+    let done = views.iter().filter(|view| view.phase.is_done()).count();
+    if done == views.len() {
         return Verdict::Done;
     }
     if cancelled {
@@ -344,5 +409,5 @@ pub fn result(plan: &RunPlan, record: &Record, cancelled: bool) -> Verdict {
     if !classes.is_empty() && classes.iter().all(|class| *class == Class::Timeout) {
         return Verdict::TimedOut;
     }
-    if proven == 0 { Verdict::Failed } else { Verdict::Partial }
+    if done == 0 { Verdict::Failed } else { Verdict::Partial }
 }

@@ -22,6 +22,8 @@ pub const MOST_RUNS: usize = 20;
 pub const HEADER_KEY: &str = "run.json";
 /// The data key of a person's wish to stop, beside the header.
 pub const CANCEL_KEY: &str = "cancel";
+/// The data key of what was looked for of nodes that are to go, beside the header.
+pub const CLEARANCE_KEY: &str = "clearance.json";
 /// The data key of a piece of the plan.
 const PLAN_KEY: &str = "plan.json";
 

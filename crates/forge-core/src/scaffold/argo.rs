@@ -14,6 +14,7 @@ use crate::format::{Environment, Installation, Sync};
 use crate::health::HealthChecks;
 use crate::install::{self, Wanted};
 use crate::preflight::Component;
+use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
 use crate::yaml;
 
 const PROTECTED: &str = "argocd.argoproj.io/sync-options: Delete=false,Prune=false";
@@ -330,6 +331,9 @@ spec:
       syncPolicy:
 {automated}        {RETRY}
         syncOptions: [CreateNamespace=true, ServerSideApply=true]
+        # What a teardown knows its namespaces by.
+        managedNamespaceMetadata:
+          labels: {{{MANAGED_BY}: forge, {ENVIRONMENT_LABEL}: {name}}}
 "
     );
     if name.as_str() == "platform" {

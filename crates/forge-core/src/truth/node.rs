@@ -119,6 +119,8 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
     for _ in 0..MOST {
         let (cause, mended) = match decide(&wanted, &observed, now) {
             Decision::Proven(receipt) => return (causes, Some(*receipt)),
+            // The gate says so of nothing that is to be there.
+            Decision::Gone(_) => return (causes, None),
             Decision::Failed(failure) => failed(failure.why),
             Decision::Wait(wait) => waits(wait.on, &wanted, &observed, application),
         };

@@ -13,9 +13,17 @@ use crate::repository::Role;
 use crate::scaffold::{self, With};
 use crate::yaml::{Dialect, Limits, Node, Position, Stream, Value, read};
 
-/// Fields that belong to the people.
-const FREE: &[&str] =
-    &["retry", "sourceRepos", "destinations", "clusterResourceWhitelist", "namespaceResourceWhitelist", "description"];
+/// Fields that belong to the people. Without labels of its own a namespace stays when its environment goes, and that is for
+/// them to choose too.
+const FREE: &[&str] = &[
+    "retry",
+    "sourceRepos",
+    "destinations",
+    "clusterResourceWhitelist",
+    "namespaceResourceWhitelist",
+    "description",
+    "managedNamespaceMetadata",
+];
 
 /// Fields whose absence lets a vanished file destroy something.
 const PROTECTIONS: &[&str] =

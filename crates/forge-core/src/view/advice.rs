@@ -3,6 +3,7 @@
 
 use crate::gate::{Health, WaitingFor, Why};
 use crate::name::{ApplicationId, clean, clip, cut};
+use crate::teardown::{self, Waiting};
 use crate::truth::Cause;
 
 /// What the commands in an advice name.
@@ -118,6 +119,41 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
         Why::RuleBroken { object, .. } => {
             format!("correct the expression for {object} in graph.yaml (`forge lint` checks it), {again}")
         }
+        Why::Removal { why } => removal(why, spot),
+    }
+}
+
+/// What to do about a node that was to go and did not.
+fn removal(why: &teardown::Why, spot: Spot<'_>) -> String {
+    const AGAIN: &str = "then tear down again: what is gone stays gone";
+    match why {
+        teardown::Why::Blocked { by } => format!("nothing here; see to `{by}`, {AGAIN}"),
+        teardown::Why::RunTimeout { dependent: Some(node) } => {
+            format!("see what keeps `{node}`, {AGAIN}; --timeout gives the whole run longer")
+        }
+        teardown::Why::RunTimeout { dependent: None } => format!("give the run longer with --timeout, {AGAIN}"),
+        teardown::Why::Operation => {
+            format!("see who syncs it, and let it end or stop it: {}, {AGAIN}", spot.describe())
+        }
+        teardown::Why::NotDeleted { .. } => format!(
+            "see whether Argo CD is well and lets `forge-teardown` get and delete: `kubectl -n {} get pods`, {AGAIN}",
+            spot.application.namespace
+        ),
+        teardown::Why::Stuck { remnants, .. } | teardown::Why::Left { remnants, .. } => match remnants.first() {
+            Some(remnant) if remnant.unread.is_some() => {
+                format!("use an account that may read {}, {AGAIN}", clip(&remnant.object))
+            }
+            Some(remnant) if remnant.deleting.is_some() => {
+                let object = clip(&remnant.object);
+                format!("see to what owns the finalizer; if it is gone for good: --release-finalizer {object}, {AGAIN}")
+            }
+            Some(remnant) => format!("see who keeps {} and remove it, {AGAIN}", clip(&remnant.object)),
+            None => format!("see what Argo CD waits for: {}, {AGAIN}", spot.app_get()),
+        },
+        teardown::Why::NotCleared => format!("let it be conducted to its end, {AGAIN}"),
+        teardown::Why::Recreated { .. } => {
+            format!("stop what makes it: {} says what that is, {AGAIN}", spot.describe())
+        }
     }
 }
 
@@ -172,6 +208,21 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         }
         WaitingFor::Object { object, .. } => format!("see what should make {object}: {}", spot.app_get()),
         WaitingFor::Rule { object, .. } => format!("look at {object} and at the rule for it in graph.yaml"),
+        WaitingFor::Removal { on } => match on {
+            Waiting::Dependent { node } => format!("nothing here; it goes when `{node}` is gone"),
+            Waiting::Request | Waiting::Clearance => "nothing; the run does this next".to_owned(),
+            Waiting::Shown { .. } => format!(
+                "nothing yet; if it lasts, see whether Argo CD is well: `kubectl -n {} get pods`",
+                spot.application.namespace
+            ),
+            Waiting::Operation => format!("wait, or stop the operation: {} says who asked for it", spot.describe()),
+            Waiting::Deletion { remnants, .. } | Waiting::Members { remnants } if remnants.is_empty() => {
+                format!("nothing yet; {} shows what is left of it", spot.app_get())
+            }
+            Waiting::Deletion { .. } | Waiting::Members { .. } => {
+                "nothing yet; if it lasts, see to what owns the finalizer that is named".to_owned()
+            }
+        },
     }
 }
 

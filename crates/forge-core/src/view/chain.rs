@@ -9,6 +9,7 @@ use crate::gate::{Decision, Health, SyncState, WaitingFor, Why};
 use crate::graph::Graph;
 use crate::name::{ApplicationId, NodeId};
 use crate::run::{NodeView, Phase, Record, RunPlan};
+use crate::teardown::Waiting;
 use crate::view::{ApplicationFacts, Spot, advice, advice_waiting, shown};
 
 /// Why a node is where it is: what was asked about first, the root cause last.
@@ -61,7 +62,7 @@ pub fn why(
     let steps: BTreeMap<&NodeId, Step<'_>> = views
         .iter()
         .map(|view| {
-            let (satisfied, failed) = (view.phase == Phase::Proven, view.phase == Phase::Failed);
+            let (satisfied, failed) = (view.phase.is_done(), view.phase == Phase::Failed);
             (&view.node, Step { satisfied, failed, waits_for: view.waits_for.iter().collect() })
         })
         .collect();
@@ -198,11 +199,14 @@ fn path<'v>(first: &'v NodeId, steps: &BTreeMap<&'v NodeId, Step<'v>>) -> (Vec<&
 /// The resource that a decision is about.
 pub(super) fn resource(decision: &Decision) -> Option<String> {
     match decision {
-        Decision::Proven(_) => None,
+        Decision::Proven(_) | Decision::Gone(_) => None,
         Decision::Wait(wait) => match &wait.on {
             WaitingFor::Generation { workload } => Some(workload.clone()),
             WaitingFor::Image { container } => Some(container.to_string()),
             WaitingFor::Object { object, .. } | WaitingFor::Rule { object, .. } => Some(object.to_string()),
+            WaitingFor::Removal { on: Waiting::Members { remnants } | Waiting::Deletion { remnants, .. } } => {
+                remnants.first().map(|remnant| remnant.object.clone())
+            }
             _ => None,
         },
         Decision::Failed(failure) => match &failure.why {
@@ -211,6 +215,7 @@ pub(super) fn resource(decision: &Decision) -> Option<String> {
             Why::MissingObject { object } | Why::RuleUnmet { object, .. } | Why::RuleBroken { object, .. } => {
                 Some(object.to_string())
             }
+            Why::Removal { why } => why.remnants().first().map(|remnant| remnant.object.clone()),
             _ => None,
         },
     }
@@ -230,6 +235,7 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
             ),
             _ => "nothing; it is proven".to_owned(),
         },
+        Some(Decision::Gone(_)) => "nothing; it is gone. Deploying it again brings it back".to_owned(),
         // Nothing waits in a run that has ended.
         _ if ended => "deploy again: the run ended before this node was proven".to_owned(),
         Some(Decision::Wait(wait)) => advice_waiting(&wait.on, spot),

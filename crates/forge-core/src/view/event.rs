@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::gate::{Decision, WaitingFor};
 use crate::name::NodeId;
-use crate::run::{Entry, Phase, Record, RunPlan};
+use crate::run::{Entry, Phase, Record, RunAction, RunPlan};
 use crate::view::{between, shown};
 
 /// Something that happened to a node.
@@ -35,8 +35,12 @@ pub enum Happened {
     Retrying(u32),
     /// Synced; everything that must hold is awaited.
     Proving,
+    /// Its deletion was asked for.
+    Deleting,
     /// It is proven.
     Proven,
+    /// It is gone.
+    Gone,
     /// It failed.
     Failed,
     /// A node before it failed.
@@ -51,7 +55,9 @@ impl fmt::Display for Happened {
             Self::Syncing(attempt) => return write!(f, "syncing, attempt {attempt}"),
             Self::Retrying(attempt) => return write!(f, "sync {attempt} failed, tried again"),
             Self::Proving => "proving",
+            Self::Deleting => "deleting",
             Self::Proven => "proven",
+            Self::Gone => "gone",
             Self::Failed => "failed",
             Self::Blocked => "blocked",
         })
@@ -87,7 +93,11 @@ pub fn events(plan: &RunPlan, record: &Record) -> Vec<Event> {
         }
         let Some(entry) = entry else { continue };
         for asked in &entry.asked {
-            tell(asked.at, Happened::Syncing(asked.attempt), String::new());
+            let what = match plan.action {
+                RunAction::Deploy => Happened::Syncing(asked.attempt),
+                RunAction::Teardown => Happened::Deleting,
+            };
+            tell(asked.at, what, String::new());
         }
         match &entry.decision {
             Decision::Wait(wait) => {
@@ -101,13 +111,14 @@ pub fn events(plan: &RunPlan, record: &Record) -> Vec<Event> {
                     );
                 }
             }
-            Decision::Proven(_) => {
+            Decision::Proven(_) | Decision::Gone(_) => {
                 let took = began.map(|from| format!("after {}", between(from, entry.since)));
                 let mut detail = took.unwrap_or_default();
                 if !view.detail.is_empty() {
                     detail = format!("{detail} ({})", view.detail).trim_start().to_owned();
                 }
-                tell(entry.since, Happened::Proven, detail);
+                let what = if view.phase == Phase::Gone { Happened::Gone } else { Happened::Proven };
+                tell(entry.since, what, detail);
             }
             Decision::Failed(_) => tell(entry.since, Happened::Failed, shown(&view.detail)),
         }

@@ -28,6 +28,7 @@ impl LookedAt<'_> {
         match self.decisions.get(node) {
             _ if self.passed.contains(node) => "proven; passes without a sync".to_owned(),
             Some(Decision::Proven(_)) => "unchanged; proven again after what it waits for".to_owned(),
+            Some(Decision::Gone(_)) => "gone already".to_owned(),
             Some(Decision::Wait(wait)) => wait.on.to_string(),
             Some(Decision::Failed(failure)) => format!("would fail: {}", failure.why),
             None => "not looked at".to_owned(),
@@ -49,7 +50,7 @@ impl LookedAt<'_> {
             component.detail = shown(&self.outlook(&node.id));
         }
         RunReport {
-            summary: summary(DRY_RUN, &report.statistics),
+            summary: summary(self.plan.action, DRY_RUN, &report.statistics),
             verdict: DRY_RUN.to_owned(),
             exit: Some(Exit::Done as u8),
             message: Some("dry run: nothing was written; the nodes are as they were found".to_owned()),
@@ -71,6 +72,7 @@ impl LookedAt<'_> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            removal: None,
         };
         let entries = self.decisions.iter().filter(stands).map(|found| (found.0.clone(), entry(found)));
         Record { header: Header::new(self.plan, now), entries: entries.collect() }

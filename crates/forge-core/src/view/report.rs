@@ -12,7 +12,8 @@ use crate::exit::Exit;
 use crate::finding::Finding;
 use crate::gate::Decision;
 use crate::name::NodeId;
-use crate::run::{Entry, Phase, Record, RunPlan, Runner, result};
+use crate::run::{Entry, Phase, Record, RunAction, RunPlan, Runner, Verdict, result};
+use crate::teardown::RemovalRecord;
 use crate::view::chain::resource;
 use crate::view::{Spot, advice, between, shown};
 
@@ -28,6 +29,9 @@ pub struct RunReport {
     pub run: String,
     /// The environment.
     pub environment: String,
+    /// deploy or teardown.
+    #[serde(default = "deploy")]
+    pub action: String,
     /// What it was about: platform, stack:<name> or app:<name>.
     pub scope: String,
     /// The commit that it deployed.
@@ -39,9 +43,9 @@ pub struct RunReport {
     pub runner: String,
     /// In a sentence.
     pub summary: String,
-    /// done, partial, failed, timed out, cancelled; running; or dry run.
+    /// done, partial, failed, timed out, cancelled, orphans left; running; or dry run.
     pub verdict: String,
-    /// What `forge platform deploy` exits with; absent while it runs.
+    /// What `forge platform deploy` or `teardown` exits with; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<u8>,
     /// What the run itself said at its end, where that is more than its nodes say.
@@ -66,6 +70,13 @@ pub struct RunReport {
     /// Nodes that no window held, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_held: BTreeMap<String, String>,
+    /// What a teardown did beside its nodes, what it left for a reason, and what it left behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<RemovalRecord>,
+}
+
+fn deploy() -> String {
+    RunAction::Deploy.as_str().to_owned()
 }
 
 /// Why there was no run.
@@ -77,6 +88,8 @@ pub enum NoRun {
     Cancelled,
     /// Nothing may be written.
     DryRun,
+    /// There was nothing to do.
+    Done,
 }
 
 impl NoRun {
@@ -86,6 +99,7 @@ impl NoRun {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::DryRun => DRY_RUN,
+            Self::Done => Verdict::Done.as_str(),
         }
     }
 }
@@ -102,6 +116,9 @@ pub struct Statistics {
     pub synced: usize,
     /// Of these, without one, because nothing had to change.
     pub unchanged: usize,
+    /// Removed, with all that they had made.
+    #[serde(default)]
+    pub gone: usize,
     /// Failed themselves.
     pub failed: usize,
     /// Never started, because one before them failed.
@@ -137,7 +154,7 @@ pub struct Component {
     pub node: String,
     /// Its Application, `namespace/name`.
     pub application: String,
-    /// waiting, starting, syncing, proving, proven, failed or blocked.
+    /// waiting, starting, syncing, proving, deleting, proven, gone, failed or blocked.
     pub phase: String,
     /// What it waits for, why it failed, or on what its proof rests.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -261,6 +278,7 @@ impl RunReport {
                     let synced = receipt.is_some_and(|receipt| receipt.synced);
                     *(if synced { &mut statistics.synced } else { &mut statistics.unchanged }) += 1;
                 }
+                Phase::Gone => statistics.gone += 1,
                 Phase::Failed => {
                     statistics.failed += 1;
                     culprits.insert(view.node.clone(), [view.node.clone()].into());
@@ -314,12 +332,13 @@ impl RunReport {
         slowest.truncate(5);
         statistics.slowest = slowest;
         let (verdict, exit) = match &header.ended {
-            Some(ended) => (ended.verdict.as_str(), Some(ended.verdict.exit() as u8)),
+            Some(ended) => (ended.verdict.as_str(), Some(ended.verdict.exit(header.action) as u8)),
             None => ("running", None),
         };
         Self {
             run: header.run.to_string(),
             environment: header.environment.to_string(),
+            action: header.action.as_str().to_owned(),
             scope: shown(&header.scope.to_string()),
             commit: header.commit.as_ref().map(ToString::to_string),
             plan: header.plan.to_string(),
@@ -327,7 +346,7 @@ impl RunReport {
                 Runner::Plugin => "plugin".to_owned(),
                 Runner::Pod => "pod".to_owned(),
             },
-            summary: summary(verdict, &statistics),
+            summary: summary(header.action, verdict, &statistics),
             verdict: verdict.to_owned(),
             exit,
             message: header.ended.as_ref().and_then(|ended| ended.message.as_deref()).map(shown),
@@ -338,12 +357,14 @@ impl RunReport {
             findings: Vec::new(),
             components,
             not_held: header.not_held.iter().map(|(node, why)| (node.to_string(), shown(why))).collect(),
+            removal: header.removal.clone(),
         }
     }
 
     /// The report where there was no run: something before it failed, it was told to stop, or nothing may be written. A
     /// program that asked for a report gets one all the same.
     pub fn without_run(
+        action: RunAction,
         environment: &str,
         scope: &str,
         verdict: NoRun,
@@ -355,11 +376,15 @@ impl RunReport {
         Self {
             run: String::new(),
             environment: shown(environment),
+            action: action.as_str().to_owned(),
             scope: shown(scope),
             commit: None,
             plan: String::new(),
             runner: String::new(),
-            summary: "there was no run; nothing was deployed".to_owned(),
+            summary: match action {
+                RunAction::Deploy => "there was no run; nothing was deployed".to_owned(),
+                RunAction::Teardown => "there was no run; no node was removed".to_owned(),
+            },
             verdict: verdict.as_str().to_owned(),
             exit: Some(exit as u8),
             message: Some(shown(message)),
@@ -370,6 +395,7 @@ impl RunReport {
             findings: Vec::new(),
             components: Vec::new(),
             not_held: BTreeMap::new(),
+            removal: None,
         }
     }
 
@@ -400,7 +426,8 @@ impl RunReport {
         let mut text = String::new();
         let s = &self.statistics;
         let run = if self.run.is_empty() { "no run".to_owned() } else { format!("run {}", self.run) };
-        let _ = writeln!(text, "{run} of {}, scope {}: {}", self.environment, self.scope, self.verdict);
+        let of = if self.action == RunAction::Teardown.as_str() { "teardown " } else { "" };
+        let _ = writeln!(text, "{of}{run} of {}, scope {}: {}", self.environment, self.scope, self.verdict);
         let _ = writeln!(text, "{}", self.summary);
         if let Some(message) = &self.message {
             let _ = writeln!(text, "{message}");
@@ -418,7 +445,8 @@ impl RunReport {
                 let _ = writeln!(text, "  blocks {}", list(&failure.blocks, 90));
             }
         }
-        let rest = self.components.iter().filter(|c| !matches!(c.phase.as_str(), "proven" | "failed" | "blocked"));
+        let over = |phase: &str| matches!(phase, "proven" | "gone" | "failed" | "blocked");
+        let rest = self.components.iter().filter(|component| !over(&component.phase));
         for component in rest {
             let _ = writeln!(text, "\nunfinished: {} {} {}", component.node, component.phase, component.detail);
         }
@@ -427,6 +455,9 @@ impl RunReport {
             for (node, why) in &self.not_held {
                 let _ = writeln!(text, "  {node}: {why}");
             }
+        }
+        if let Some(removal) = &self.removal {
+            text.push_str(&removal.text());
         }
         if !s.slowest.is_empty() {
             let slow: Vec<String> = s
@@ -440,9 +471,12 @@ impl RunReport {
     }
 }
 
-pub(super) fn summary(verdict: &str, s: &Statistics) -> String {
+pub(super) fn summary(action: RunAction, verdict: &str, s: &Statistics) -> String {
     let took = crate::duration::Duration::from_seconds(s.makespan_seconds);
-    let mut text = format!("{} of {} nodes proven", s.proven, s.nodes);
+    let mut text = match action {
+        RunAction::Deploy => format!("{} of {} nodes proven", s.proven, s.nodes),
+        RunAction::Teardown => format!("{} of {} nodes gone", s.gone, s.nodes),
+    };
     if s.proven > 0 {
         let _ = write!(text, " ({} synced, {} unchanged)", s.synced, s.unchanged);
     }
@@ -540,7 +574,10 @@ slowest: a/two 46s, a/one 12s
     fn where_there_was_no_run_the_report_says_why_and_is_not_green() {
         let times = (sample::at(0), sample::at(3));
         let why = "FORGE-B001 the cluster is not ready; nothing was changed";
-        let report = RunReport::without_run("dev", "platform", NoRun::Failed, Exit::Invalid, why, times);
+        let none = |verdict, exit, message: &str| {
+            RunReport::without_run(RunAction::Deploy, "dev", "platform", verdict, exit, message, times)
+        };
+        let report = none(NoRun::Failed, Exit::Invalid, why);
         assert_eq!(
             report.text(),
             "no run of dev, scope platform: failed\nthere was no run; nothing was deployed\nFORGE-B001 the cluster is not ready; nothing was changed\n"
@@ -548,9 +585,9 @@ slowest: a/two 46s, a/one 12s
         let xml = crate::render::junit(&report);
         assert!(xml.contains("<testsuites name=\"forge dev\" tests=\"1\" failures=\"0\" errors=\"1\""), "{xml}");
         assert_eq!((report.exit, report.statistics.makespan_seconds), (Some(3), 3));
-        let dry = RunReport::without_run("dev", "platform", NoRun::DryRun, Exit::Done, "nothing", times);
+        let dry = none(NoRun::DryRun, Exit::Done, "nothing");
         assert!(!dry.failed_itself());
-        let stopped = RunReport::without_run("dev", "platform", NoRun::Cancelled, Exit::Partial, "stopped", times);
+        let stopped = none(NoRun::Cancelled, Exit::Partial, "stopped");
         assert!(stopped.failed_itself());
     }
 

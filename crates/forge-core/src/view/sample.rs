@@ -9,7 +9,10 @@ use crate::gate::{
     SyncState, Timeouts, Wait, WaitingFor, Why,
 };
 use crate::graph::Scope;
-use crate::run::{Asked, Ended, Entry, Header, Record, RunNode, RunPlan, RunTask, Runner, StoredRun, Verdict};
+use crate::run::{
+    Asked, Ended, Entry, Header, Record, RunAction, RunNode, RunPlan, RunTask, Runner, StoredRun, Verdict,
+};
+use crate::teardown::{self, Remnant, Waiting};
 
 /// A moment: so many seconds after ten o'clock.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -37,11 +40,13 @@ fn plan(run: &str) -> RunPlan {
             health: Vec::new(),
             timeouts: Timeouts { sync: seconds(300), health: seconds(600) },
             retry: Retry { limit: 3, backoff: seconds(5), factor: 2, max: seconds(120) },
+            removal: None,
         }),
     };
     RunPlan {
         run: run.parse().unwrap(),
         environment: "dev".parse().unwrap(),
+        action: RunAction::Deploy,
         scope: Scope::Platform,
         plan: Digest::of(b"plan"),
         commit: None,
@@ -73,6 +78,7 @@ fn entry(node: &str, ready: i64, asked: &[i64], decision: Decision, since: i64) 
         started: Some(at(ready)),
         healthy: None,
         asked,
+        removal: None,
     }
 }
 
@@ -176,8 +182,9 @@ pub(crate) fn every_why() -> Vec<Why> {
         Why::RuleBroken { object: object(), error: ExprError::TooLong(1) },
     ];
     all.extend(HEALTHS.map(|health| Why::Unhealthy { health }));
+    all.extend(removals().into_iter().map(|why| Why::Removal { why }));
     let counted: std::collections::BTreeSet<usize> = all.iter().map(number).collect();
-    assert_eq!(counted.len(), 24, "a reason is missing here");
+    assert_eq!(counted.len(), 25, "a reason is missing here");
     all
 }
 
@@ -207,7 +214,38 @@ fn number(why: &Why) -> usize {
         Why::RuleUnmet { .. } => 21,
         Why::RuleBroken { .. } => 22,
         Why::Flapping { .. } => 23,
+        Why::Removal { .. } => 24,
     }
+}
+
+/// Objects that are still there, of each sort.
+fn remnants() -> [Vec<Remnant>; 4] {
+    let live = serde_json::json!({"metadata": {"deletionTimestamp": at(0).to_string(), "finalizers": ["x/y"]}});
+    [
+        Vec::new(),
+        vec![Remnant::read("Widget/shop/main", &live)],
+        vec![Remnant::read("Widget/shop/main", &serde_json::json!({}))],
+        vec![Remnant::unread("Widget/shop/main", "forbidden")],
+    ]
+}
+
+/// Every reason not to go.
+fn removals() -> Vec<teardown::Why> {
+    let node: crate::name::NodeId = "a/one".parse().unwrap();
+    let mut all = vec![
+        teardown::Why::Blocked { by: node.clone() },
+        teardown::Why::RunTimeout { dependent: Some(node) },
+        teardown::Why::RunTimeout { dependent: None },
+        teardown::Why::Operation,
+        teardown::Why::NotDeleted { message: "boom".to_owned() },
+        teardown::Why::NotCleared,
+        teardown::Why::Recreated { by: None },
+    ];
+    for remnants in remnants() {
+        all.push(teardown::Why::Stuck { remnants: remnants.clone(), error: None, at: at(9) });
+        all.push(teardown::Why::Left { remnants, at: at(9) });
+    }
+    all
 }
 
 /// Everything to wait for. `advice_waiting` itself keeps this complete: its match has no rest.
@@ -236,5 +274,17 @@ pub(crate) fn every_wait() -> Vec<WaitingFor> {
         WaitingFor::Rule { object: object(), detail: message },
     ];
     all.extend(HEALTHS.map(|health| WaitingFor::Health { health }));
+    let mut removal = vec![
+        Waiting::Dependent { node: "a/one".parse().unwrap() },
+        Waiting::Request,
+        Waiting::Shown { message: "boom".to_owned() },
+        Waiting::Operation,
+        Waiting::Clearance,
+    ];
+    for remnants in remnants() {
+        removal.push(Waiting::Deletion { remnants: remnants.clone(), error: None });
+        removal.push(Waiting::Members { remnants });
+    }
+    all.extend(removal.into_iter().map(|on| WaitingFor::Removal { on }));
     all
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::gate::{NodeHealth, aggregate};
 use crate::graph::Scope;
 use crate::name::{ApplicationId, EnvironmentName, NodeId, clip};
-use crate::run::{Header, NodeView, Phase, RunPlan, StoredRun};
+use crate::run::{Header, NodeView, Phase, RunAction, RunPlan, StoredRun};
 use crate::view::{ApplicationFacts, between, shown};
 
 /// The phase of the platform.
@@ -25,6 +25,8 @@ pub enum PlatformPhase {
     Orchestration,
     /// Every node is proven.
     SteadyState,
+    /// The environment is being removed.
+    Teardown,
     /// What it follows from may not be read.
     NotKnown,
 }
@@ -37,6 +39,7 @@ impl PlatformPhase {
             Self::Bootstrap => "1 bootstrap",
             Self::Orchestration => "2 orchestration",
             Self::SteadyState => "3 steady state",
+            Self::Teardown => "4 teardown",
             Self::NotKnown => "not known",
         }
     }
@@ -48,6 +51,7 @@ impl PlatformPhase {
             Self::Bootstrap => "the executor",
             Self::Orchestration => "Argo Workflows",
             Self::SteadyState => "Argo CD; Kargo and Rollouts for promotion",
+            Self::Teardown => "Argo Workflows, then the executor",
             Self::NotKnown => "not known",
         }
     }
@@ -178,7 +182,13 @@ pub struct Lead {
 pub fn lead(facts: &LeadFacts<'_>) -> Lead {
     let running = facts.newest.found().filter(|header| header.ended.is_none());
     let (phase, because) = not_installed(facts.installed)
-        .or_else(|| Some((PlatformPhase::Orchestration, without_end(running?, facts))))
+        .or_else(|| {
+            let phase = match running?.action {
+                RunAction::Deploy => PlatformPhase::Orchestration,
+                RunAction::Teardown => PlatformPhase::Teardown,
+            };
+            Some((phase, without_end(running?, facts)))
+        })
         .unwrap_or_else(|| settled(facts));
     let held = |header: &&Header| facts.holder.found().is_some_and(|holder| holder.run == header.run.as_str());
     let in_progress = running.filter(held).map(|header| header.run.to_string());

@@ -25,7 +25,7 @@ pub struct Table {
     pub elapsed: Duration,
     /// How long it will take in all if its nodes take as long as they did last time.
     pub predicted: Option<Duration>,
-    /// Nodes of the chain that may take longest: proven ones, and all.
+    /// Nodes of the chain that may take longest: those that are done, and all.
     pub critical: (usize, usize),
 }
 
@@ -50,7 +50,7 @@ impl Table {
         let mut running = Vec::new();
         for view in &views {
             *counts.entry(view.phase).or_default() += 1;
-            if matches!(view.phase, Phase::Starting | Phase::Syncing | Phase::Proving) {
+            if matches!(view.phase, Phase::Starting | Phase::Syncing | Phase::Proving | Phase::Deleting) {
                 let entry = record.entries.get(&view.node);
                 let from = entry.and_then(Entry::began).or(view.since);
                 let on = if view.detail.is_empty() { view.phase.as_str().to_owned() } else { shown(&view.detail) };
@@ -68,7 +68,7 @@ impl Table {
         let wanted = plan.wanted();
         let budget = |wanted: &Wanted| wanted.timeouts.sync + wanted.timeouts.health;
         let path = longest(&wanted, budget).0;
-        let proven = |node: &&NodeId| views.iter().any(|view| view.node == **node && view.phase == Phase::Proven);
+        let done = |node: &&NodeId| views.iter().any(|view| view.node == **node && view.phase.is_done());
         let until = record.header.ended.as_ref().map_or(now, |ended| ended.at);
         Self {
             counts,
@@ -77,7 +77,7 @@ impl Table {
             waiting,
             elapsed: between(record.header.started, until),
             predicted,
-            critical: (path.iter().filter(proven).count(), path.len()),
+            critical: (path.iter().filter(done).count(), path.len()),
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let run = sample::stored("r-1", 0);
         let table = Table::new(&run.plan, &run.record, sample::at(92), None);
         let counts: Vec<usize> = Phase::ALL.iter().map(|phase| table.count(*phase)).collect();
-        assert_eq!(counts, [1, 0, 1, 0, 1, 1, 1]);
+        assert_eq!(counts, [1, 0, 1, 0, 0, 1, 0, 1, 1]);
         assert_eq!(table.elapsed.to_string(), "1m32s");
         assert_eq!(table.critical, (1, 3));
         let [proxy] = table.running.as_slice() else { panic!("{table:?}") };

@@ -2,6 +2,7 @@
 
 use forge_core::gate::{Health, Nonce, Operation, Phase, SyncState};
 use forge_core::name::{ApplicationId, cut};
+use forge_core::teardown;
 use serde_json::Value;
 
 use super::NONCE;
@@ -68,6 +69,14 @@ pub(crate) struct Application {
     pub(crate) sources: Vec<Source>,
     /// The namespace that it deploys to.
     pub(crate) destination: String,
+    /// As Kubernetes knows it: another one of its name is another one.
+    pub(crate) uid: String,
+    /// It is being deleted.
+    pub(crate) deleting: bool,
+    /// What went wrong with its deletion.
+    pub(crate) deletion_error: Option<String>,
+    /// Who makes it, as far as it says.
+    pub(crate) creator: Option<String>,
 }
 
 impl Application {
@@ -90,6 +99,9 @@ impl Application {
         let conditions = list("/status/conditions")
             .filter(|condition| condition.get("type").and_then(Value::as_str).is_some_and(|t| broken.contains(&t)))
             .filter_map(|condition| condition.get("message").and_then(Value::as_str).map(message));
+        let mut failed = list("/status/conditions")
+            .filter(|condition| condition.get("type").and_then(Value::as_str) == Some("DeletionError"));
+        let deletion_error = failed.find_map(|condition| condition.get("message")?.as_str());
         Some(Self {
             id,
             version: text("/metadata/resourceVersion").parse().unwrap_or(0),
@@ -111,6 +123,10 @@ impl Application {
             revisions,
             sources,
             destination: text("/spec/destination/namespace").to_owned(),
+            uid: text("/metadata/uid").to_owned(),
+            deleting: value.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()),
+            deletion_error: deletion_error.map(message),
+            creator: teardown::creator(value).map(|creator| creator.to_string()),
         })
     }
 }
@@ -201,6 +217,21 @@ mod tests {
         let state = json!({"operationState": {"phase": "Terminating", "message": "m", "operation": {"info": info("r1/a/b/2")}}});
         let found = app(&json!({"info": info("r1/a/b/2")}), &state).operation.unwrap();
         assert_eq!((found.phase, found.message.as_str()), (Phase::Terminating, "m"));
+    }
+
+    #[test]
+    fn what_is_being_deleted_says_so_and_why_it_does_not_get_on() {
+        let mut object = json!({
+            "metadata": {"namespace": "argocd", "name": "api", "uid": "7"},
+            "status": {"conditions": [{"type": "DeletionError", "message": "no such project"}]},
+        });
+        let found = Application::read(&object).unwrap();
+        assert_eq!((found.uid.as_str(), found.deleting, found.creator), ("7", false, None));
+        object["metadata"]["deletionTimestamp"] = json!("2026-11-16T10:00:00Z");
+        object["metadata"]["ownerReferences"] = json!([{"kind": "ApplicationSet", "name": "dev-apps"}]);
+        let found = Application::read(&object).unwrap();
+        assert!(found.deleting && found.deletion_error.as_deref() == Some("no such project"));
+        assert_eq!(found.creator.as_deref(), Some("ApplicationSet dev-apps"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use forge_core::digest::Digest;
 use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, Tree, Workload};
 use forge_core::name::ApplicationId;
+use forge_core::teardown::{self, Remnant};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
@@ -18,6 +19,9 @@ use crate::cluster::ClusterError;
 const AT_ONCE: usize = 8;
 /// Pods of one Application that are looked at.
 const MOST_PODS: usize = 500;
+
+/// Objects of an Application that is being deleted that are looked at.
+const MOST_REMNANTS: usize = 60;
 
 /// How long it is remembered what an ancestor's tree holds: many nodes that wait for an object ask for the same trees.
 const RECENT: Duration = Duration::from_secs(2);
@@ -97,6 +101,14 @@ impl ArgoCd {
         Ok(found)
     }
 
+    /// What of an Application that is being deleted waits for somebody: objects that are going and that finalizers keep.
+    pub(crate) async fn remnants(&self, id: &ApplicationId) -> Result<Vec<Remnant>, ClusterError> {
+        let members: Vec<Resource> = self.tree_members(id).await?.into_iter().map(|member| member.resource).collect();
+        let live = self.objects(id, members.iter().take(MOST_REMNANTS)).await?;
+        let going = live.iter().map(|(resource, value)| Remnant::read(&named(resource), value));
+        Ok(going.filter(|remnant| remnant.deleting.is_some() && !remnant.finalizers.is_empty()).collect())
+    }
+
     /// An object that a node requires, wherever Argo CD serves it; nothing where it does not exist.
     pub(crate) async fn required(
         &self,
@@ -168,6 +180,12 @@ fn member(value: &Value) -> Member {
         uid: value.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
         parents: parents.filter_map(|parent| parent.get("uid").and_then(Value::as_str)).map(str::to_owned).collect(),
     }
+}
+
+/// As people name it.
+fn named(resource: &Resource) -> String {
+    let Resource { group, version, kind, namespace, name } = resource.clone();
+    teardown::Member { group, version, kind, namespace, name, uid: None }.to_string()
 }
 
 pub(crate) fn is_pod(resource: &Resource) -> bool {

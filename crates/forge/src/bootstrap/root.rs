@@ -15,6 +15,7 @@ use forge_core::name::ApplicationId;
 use forge_core::preflight::Component;
 use forge_core::render::{Placed, Places, handing, is_ours};
 use forge_core::root::{Handover, RECEIPT, Root, Step, handover, identity, listed, receipt, step};
+use forge_core::teardown::keeping_exclusions;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -37,6 +38,13 @@ pub(crate) struct Rooting {
     pub(crate) asked: bool,
     /// How long Argo CD may take to compare, and as long again to take over.
     pub(crate) patience: Duration,
+    /// The files of the environments that are prepared: one that was torn down before is brought back. Others stay away.
+    pub(crate) brought: BTreeSet<String>,
+}
+
+/// The file that brings an environment.
+pub(crate) fn brings(path: &str) -> String {
+    format!("{path}/app.yaml")
 }
 
 /// What is there of the root file.
@@ -61,11 +69,17 @@ impl Found<'_> {
 }
 
 /// Looks at everything that the root file names.
-pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> Result<Found<'r>, ClusterError> {
+pub(crate) async fn look<'r>(
+    cluster: &Cluster,
+    root: &'r Root,
+    asked: bool,
+    brought: &BTreeSet<String>,
+) -> Result<Found<'r>, ClusterError> {
     let mut objects = Vec::new();
     for placed in &root.objects {
         let live = cluster.get(&at(placed)).await?;
-        objects.push((placed, step(&placed.object, live.as_ref())));
+        let wanted = keeping_exclusions(&placed.object, live.as_ref(), brought);
+        objects.push((placed, step(&wanted, live.as_ref())));
     }
     let own = match &root.own {
         Some(placed) => {
@@ -86,7 +100,7 @@ pub(crate) async fn look<'r>(cluster: &Cluster, root: &'r Root, asked: bool) -> 
 /// # Errors
 /// When the cluster cannot be asked.
 pub(crate) async fn settled(cluster: &Cluster, rooting: &Rooting) -> Result<bool, Failure> {
-    match look(cluster, &rooting.root, rooting.asked).await {
+    match look(cluster, &rooting.root, rooting.asked, &rooting.brought).await {
         Ok(found) => Ok(found.is_settled()),
         Err(ClusterError::Refused { code: 401 | 403, .. }) => Ok(true),
         Err(error) => Err(error.into()),
@@ -110,14 +124,14 @@ pub(super) async fn rooted(
     rooting: &Rooting,
     done: &mut impl FnMut(&str),
 ) -> Result<Vec<String>, Failure> {
-    let found = look(cluster, &rooting.root, rooting.asked).await?;
+    let found = look(cluster, &rooting.root, rooting.asked, &rooting.brought).await?;
     let receipt_path = path::object(&path::config_maps(&places.argocd), RECEIPT);
     let stored = cluster.get(&receipt_path).await?;
     refused(places, &foreign(&found), stored.as_ref())?;
     let mut ours = BTreeSet::new();
     for (placed, step) in &found.objects {
         let name = identity(&placed.object);
-        written(cluster, placed, *step).await?;
+        written(cluster, placed, *step, &rooting.brought).await?;
         let whose = if *step == Step::Left { ", which is somebody else's and says the same" } else { "" };
         done(&format!("{name}{whose}"));
         if *step != Step::Left {
@@ -180,10 +194,13 @@ fn refused(places: &Places, foreign: &[&Placed], stored: Option<&Value>) -> Resu
     Err(Failure::new(Code::RootForeign, message).hint(format!("to hand one over: {}", handing(&first.object))))
 }
 
-async fn written(cluster: &Cluster, placed: &Placed, step: Step) -> Result<(), Failure> {
+async fn written(cluster: &Cluster, placed: &Placed, step: Step, brought: &BTreeSet<String>) -> Result<(), Failure> {
     if matches!(step, Step::Make | Step::Change) {
+        // What was torn down stays out of the root set until it is prepared again.
+        let live = cluster.get(&at(placed)).await?;
+        let wanted = keeping_exclusions(&placed.object, live.as_ref(), brought);
         failpoint::write(&identity(&placed.object));
-        cluster.apply(&at(placed), &placed.object).await?;
+        cluster.apply(&at(placed), &wanted).await?;
     }
     Ok(())
 }

@@ -188,6 +188,26 @@ impl Cluster {
         Watch { changes, task, trouble: None }
     }
 
+    /// Waits until something happens to an object after this version of it, or so long. Whoever may not watch waits that long.
+    pub(crate) async fn changed(&self, collection: &str, name: &str, version: &str, limit: Duration) {
+        let (seconds, name, version) = (limit.as_secs().max(1), escaped(name), escaped(version));
+        let uri = format!(
+            "{collection}?fieldSelector=metadata.name%3D{name}&watch=true&timeoutSeconds={seconds}&resourceVersion={version}"
+        );
+        let heard = async {
+            let request = Request::get(uri).header("accept", metadata("PartialObjectMetadata")).body(Vec::new()).ok()?;
+            let lines = self.client.request_stream(request).await.ok()?;
+            let mut lines = std::pin::pin!(lines.lines());
+            lines.next().await?.ok()
+        };
+        let began = Instant::now();
+        let heard = tokio::time::timeout(limit, heard).await;
+        // A watch that is refused or cut off tells nothing, and must not be asked for without end.
+        if !matches!(heard, Ok(Some(_))) {
+            tokio::time::sleep(limit.saturating_sub(began.elapsed())).await;
+        }
+    }
+
     async fn follow<T: Kept>(&self, collection: &str, selector: &str, sender: &mpsc::Sender<Change>) {
         let mut pause = Duration::from_millis(200);
         loop {

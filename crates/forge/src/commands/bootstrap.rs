@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
-use crate::bootstrap::root::Rooting;
+use crate::bootstrap::root::{Rooting, brings};
 use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
@@ -125,6 +125,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let rooted = repository.applies_root();
     let mut held: Vec<(EnvironmentName, BTreeSet<String>)> = Vec::new();
     let (mut selected, mut environments) = (Vec::new(), Vec::<EnvironmentName>::new());
+    // What was torn down comes back when it is prepared again.
+    let mut brought = BTreeSet::new();
     for files in &repository.environments {
         let name = &files.environment.name.value;
         let named = arguments.environment.iter().any(|wanted| wanted == name.as_str());
@@ -141,6 +143,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             let domain = load::domain(&folder, &files.environment.path);
             selected.push(Selected { environment: &files.environment, domain });
             environments.push(name.clone());
+            brought.insert(brings(&files.environment.path));
         }
     }
     for wanted in &arguments.environment {
@@ -206,7 +209,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     if arguments.check {
         let health = usable.health_checks()?;
         let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
-        let root = root.as_ref().map(|root| (root, asked));
+        let root = root.as_ref().map(|root| (root, asked, &brought));
         let projects: Vec<EnvironmentName> = held.into_iter().map(|(environment, _)| environment).collect();
         let (purpose, health, events) = (&purpose, &health, events.as_ref());
         let checking = Checking { purpose, health, installing: &installing, projects: &projects, events, root };
@@ -246,7 +249,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             return Ok::<_, Failure>(None);
         }
         let patience = phase.timeout;
-        let (cluster, root) = (&cluster, root.map(|root| Rooting { root, asked, patience }));
+        let (cluster, root) = (&cluster, root.map(|root| Rooting { root, asked, patience, brought }));
         let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
         let done = tokio::select! {
             // Said as it happens: whoever fails half way has made something all the same.
@@ -385,7 +388,7 @@ struct Checking<'c> {
     /// Environments whose AppProjects must be there.
     projects: &'c [EnvironmentName],
     events: Option<&'c Events<'c>>,
-    root: Option<(&'c Root, bool)>,
+    root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
 }
 
 /// Compares a cluster with what it should be.

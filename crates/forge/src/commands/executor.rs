@@ -7,10 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
-use forge_core::code::Code;
 use forge_core::executor::{Action, Input};
 use forge_core::exit::Exit;
-use forge_core::failure::Failure;
 
 use crate::executor::{self, Options, Reports};
 use crate::output::Output;
@@ -19,13 +17,13 @@ use crate::run_report::Format;
 /// What stands before the names of variables where `forge` reads them.
 const PREFIX: &str = "FORGE_";
 
-/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository, proves it, and says what is true
-/// of it
+/// The executor of Forge: deploys an environment from nothing but a kubeconfig and a repository and proves it, says what is true
+/// of it, or removes it
 ///
 /// Inputs are flags, variables and /config/environment.yaml, in this order. The report goes to stdout, logs to stderr.
 ///
-/// Exit codes: 0 done or healthy, 1 failed or unhealthy, 2 partial, cancelled, degraded or not known, 3 invalid input,
-/// 4 timed out, 5 another run is in progress, 6 not permitted.
+/// Exit codes: 0 done, healthy or clean, 1 failed or unhealthy, 2 partial, cancelled, degraded, not known or orphans left,
+/// 3 invalid input or not confirmed, 4 timed out, 5 another run is in progress, 6 not permitted or refused by policy.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Entry {
@@ -46,7 +44,7 @@ enum Command {
     Deploy(Given),
     /// Say what is true of an environment; writes nothing, and Argo CD is not asked to compare
     Validate(Validated),
-    /// Remove an environment; not in this version
+    /// Remove an environment in reverse order, and say what is left
     Teardown(Given),
 }
 
@@ -146,29 +144,23 @@ fn start(command: &Command, prefix: &'static str) -> Exit {
         Command::Validate(validated) => (Action::Validate, &validated.given, validated.report_html.clone()),
         Command::Teardown(given) => (Action::Teardown, given, None),
     };
-    let ended = if action == Action::Teardown {
-        let message = format!("`{}` is not in this version; nothing was read and nothing was written", action.as_str());
-        Err(Failure::new(Code::ActionMissing, message)
-            .hint("`executor validate` says how an environment is; `executor deploy` is there"))
-    } else {
-        let reports = Reports {
-            stdout: given.output,
-            files: [
-                (Format::Text, given.report_text.clone()),
-                (Format::Json, given.report_json.clone()),
-                (Format::Junit, given.report_junit.clone()),
-            ],
-            page,
-        };
-        let options = Options {
-            config: given.config.clone(),
-            dag: given.dag.clone(),
-            secrets: given.secrets.clone(),
-            metrics_listen: given.metrics_listen,
-            reports,
-        };
-        executor::run(action, prefix, given.inputs.0.clone(), &options, &mut output)
+    let reports = Reports {
+        stdout: given.output,
+        files: [
+            (Format::Text, given.report_text.clone()),
+            (Format::Json, given.report_json.clone()),
+            (Format::Junit, given.report_junit.clone()),
+        ],
+        page,
     };
+    let options = Options {
+        config: given.config.clone(),
+        dag: given.dag.clone(),
+        secrets: given.secrets.clone(),
+        metrics_listen: given.metrics_listen,
+        reports,
+    };
+    let ended = executor::run(action, prefix, given.inputs.0.clone(), &options, &mut output);
     ended.unwrap_or_else(|failure| output.failure(&failure))
 }
 

@@ -1,6 +1,7 @@
 //! `forge platform`: the run, for people (SPEC.md sections 4 to 6).
 
 pub(crate) mod deploy;
+pub(crate) mod teardown;
 mod validate;
 
 use clap::{Args, Subcommand};
@@ -10,7 +11,7 @@ use forge_core::failure::Failure;
 use crate::cli::Global;
 use crate::output::Output;
 
-/// Deploy the platform, in dependency order, and prove it; say what is true of it
+/// Deploy the platform, in dependency order, and prove it; say what is true of it; remove it in reverse
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -21,11 +22,13 @@ pub(crate) struct Arguments {
 enum Command {
     Deploy(deploy::Arguments),
     Validate(validate::Arguments),
+    Teardown(teardown::Arguments),
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     match &arguments.command {
         Command::Deploy(arguments) => deploy::run(global, arguments, output),
         Command::Validate(arguments) => validate::run(global, arguments, output),
+        Command::Teardown(arguments) => teardown::run(global, arguments, output),
     }
 }

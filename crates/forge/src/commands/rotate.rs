@@ -125,7 +125,7 @@ async fn rotate(
         .hint("`forge bootstrap` makes the account's token"));
     };
     let argocd = account::behind(cluster, &stored)?;
-    let accepted = account::accepts(&argocd).await?;
+    let accepted = account::accepts(&argocd, ACCOUNT).await?;
     let minter = account::minter(cluster, &arguments.argocd_namespace, &argocd, accepted, administrator).await?;
     let mut rotation = Rotation {
         account: ACCOUNT,

@@ -10,6 +10,7 @@ use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::name::{EnvironmentName, NodeId};
 use forge_core::render::{AGENT_TICK, Places};
+use forge_core::run::RunAction;
 
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, ClusterArguments};
@@ -118,7 +119,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit
                 let argocd = ArgoCd::mounted(&common.argocd, &common.token_file)?;
                 let metrics = Arc::new(Metrics::of_job());
                 serve::metrics(*listen, metrics.clone()).await?;
-                Ok(conduct::conduct(&place, &argocd, run, &metrics).await?.exit())
+                // A teardown is conducted by whoever confirmed it, never by a Job of a run's account.
+                Ok(conduct::conduct(&place, &argocd, run, &metrics, None).await?.exit(RunAction::Deploy))
             }
             Command::Node { common, run, node } => {
                 let cluster = Cluster::connect(&common.cluster).await?;

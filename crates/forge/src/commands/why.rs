@@ -147,7 +147,7 @@ fn text(chain: &Chain, run: Option<&RunId>, now: Timestamp, output: &Output<'_>)
         let phase = link.phase.map_or("", Phase::as_str);
         let paint = match link.phase {
             Some(Phase::Failed) => Paint::Bad,
-            Some(Phase::Proven) => Paint::Good,
+            Some(Phase::Proven | Phase::Gone) => Paint::Good,
             _ => Paint::Busy,
         };
         let arrow = if step == 0 { "  " } else { "→ " };

@@ -8,7 +8,7 @@ use forge_core::executor::{Access, Input, Inputs, Level};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::preflight::{Purpose, Severity};
-use forge_core::run::{Record, RunPlan, Verdict};
+use forge_core::run::{Record, RunAction, RunPlan};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
 
@@ -86,7 +86,8 @@ pub(super) async fn deploy(
                 let message = "dry run: the cluster is ready and not prepared; nothing was written";
                 let (environment, scope) = (inputs.environment.as_str(), inputs.scope.to_string());
                 let times = (started, Timestamp::now());
-                let report = RunReport::without_run(environment, &scope, NoRun::DryRun, Exit::Done, message, times);
+                let (action, done) = (RunAction::Deploy, Exit::Done);
+                let report = RunReport::without_run(action, environment, &scope, NoRun::DryRun, done, message, times);
                 return Ok((report, Exit::Done));
             }
             let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
@@ -218,14 +219,14 @@ async fn conducted(
     argocd: &ArgoCd,
     interrupts: &mut Interrupts,
 ) -> Result<(RunReport, Exit), Stopped> {
-    let mut watcher = Watcher::new(session, traces, plan);
+    let mut watcher = Watcher::new(session, traces, plan, ORCHESTRATION);
     let show = |record: &Record| watcher.update(record);
     let say = |text: &str| session.log(Level::Warn, ORCHESTRATION, "", text);
     let who = "an interrupt of the executor";
     let followed = follow::follow(place, plan, Conducted::Here, who, interrupts, show, say);
-    match run::here(place, argocd, plan, session.metrics(), followed).await {
+    match run::here(place, argocd, plan, session.metrics(), None, followed).await {
         Ok(Some(record)) => {
-            let exit = record.header.ended.as_ref().map_or(Exit::Partial, |ended| Verdict::exit(ended.verdict));
+            let exit = record.header.ended.as_ref().map_or(Exit::Partial, |ended| ended.verdict.exit(plan.action));
             Ok((RunReport::new(plan, &record, Timestamp::now()), exit))
         }
         Ok(None) => Err(Stopped::Interrupted),
@@ -244,7 +245,7 @@ async fn conducted(
 }
 
 /// Does it, unless told to stop.
-async fn unless_stopped<T>(
+pub(super) async fn unless_stopped<T>(
     interrupts: &mut Interrupts,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Stopped> {

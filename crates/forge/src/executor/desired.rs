@@ -13,7 +13,7 @@ use forge_core::failure::Failure;
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::EnvironmentName;
 use forge_core::plan::{Plan, plan};
-use forge_core::repository::{GRAPH_FILE, INSTALLATION_FILE, Repository};
+use forge_core::repository::{EnvironmentFiles, GRAPH_FILE, INSTALLATION_FILE, Repository};
 use forge_core::yaml::{self, Dialect, Limits};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -24,6 +24,7 @@ use crate::commands::selection::{self, Usable};
 use crate::git_checkout::checkout;
 use crate::git_reader::GitCredentials;
 use crate::load;
+use crate::teardown::{self, Made};
 use crate::write_files::read_own;
 
 /// What is to be deployed.
@@ -75,6 +76,27 @@ impl Desired {
 /// # Errors
 /// When it cannot be read, cannot be used, or says something else than the inputs.
 pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, Failure> {
+    let (folder, commit, replaced) = at_hand(inputs, options).await?;
+    judged(inputs, folder, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+}
+
+/// The same for what is to be removed: a project without a pointer goes too.
+///
+/// # Errors
+/// When the repository cannot be read or used, says something else than the inputs, or has no such scope.
+pub(super) async fn read_to_remove(inputs: &Inputs, options: &Options) -> Result<Made, Failure> {
+    let (folder, _, replaced) = at_hand(inputs, options).await?;
+    let made = checked(inputs, &folder).and_then(|(usable, files)| {
+        teardown::made(&usable.repository, &inputs.limited(&files), &inputs.scope, inputs.timeouts.run)
+    });
+    made.map_err(|failure| renamed(failure, replaced.as_ref()))
+}
+
+/// The place of a file that the graph of this run was put into, and the name of that graph.
+type Replaced = Option<(String, String)>;
+
+/// The repository in a folder of its own, with the graph of this run in place of its own where one was given.
+async fn at_hand(inputs: &Inputs, options: &Options) -> Result<(TempDir, CommitId, Replaced), Failure> {
     let dag = gather::dag(options)?;
     let folder = tempfile::Builder::new().prefix("forge-executor-").tempdir().map_err(|error| {
         Failure::new(Code::CannotWrite, format!("failed to make a folder for the repository: {error}"))
@@ -82,11 +104,11 @@ pub(super) async fn read(inputs: &Inputs, options: &Options) -> Result<Desired, 
     })?;
     let (folder, commit) = fetched(inputs, options, folder).await?;
     let tree = tree(&folder);
-    let replaced = match &dag {
-        Some((path, text)) => Some((replace(&tree, inputs, path, text)?, path.as_str())),
+    let replaced = match dag {
+        Some((path, text)) => Some((replace(&tree, inputs, &path, &text)?, path)),
         None => None,
     };
-    judged(inputs, folder, commit).map_err(|failure| renamed(failure, replaced.as_ref()))
+    Ok((folder, commit, replaced))
 }
 
 /// Where the files of the repository are.
@@ -148,18 +170,18 @@ fn replace(tree: &Path, inputs: &Inputs, path: &str, text: &str) -> Result<Strin
 }
 
 /// What is wrong with the graph of this run is told by its own name.
-fn renamed(mut failure: Failure, replaced: Option<&(String, &str)>) -> Failure {
+fn renamed(mut failure: Failure, replaced: Option<&(String, String)>) -> Failure {
     if let Some((place, path)) = replaced {
         for finding in failure.findings.iter_mut().filter(|finding| finding.place.path == *place) {
-            (*path).clone_into(&mut finding.place.path);
+            finding.place.path.clone_from(path);
         }
     }
     failure
 }
 
-/// Checks the repository and makes the plan.
-pub(super) fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
-    let tree = tree(&folder);
+/// Checks the repository, and that it is the one that is meant; gives the files of the environment.
+fn checked(inputs: &Inputs, folder: &TempDir) -> Result<(Usable, EnvironmentFiles), Failure> {
+    let tree = tree(folder);
     if !tree.join(INSTALLATION_FILE).exists() {
         let (repository, revision) = (&inputs.git_repository.value, &inputs.git_revision.value);
         let message = format!("no {INSTALLATION_FILE} in `{repository}` at {revision}");
@@ -177,7 +199,15 @@ pub(super) fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Resu
             Failure { findings, ..Failure::new(Code::ContradictoryInput, message) }.hint("decide for one of them")
         );
     }
-    let files = inputs.limited(files);
+    let files = files.clone();
+    Ok((usable, files))
+}
+
+/// Checks the repository and makes the plan.
+pub(super) fn judged(inputs: &Inputs, folder: TempDir, commit: CommitId) -> Result<Desired, Failure> {
+    let (usable, files) = checked(inputs, &folder)?;
+    let repository = &usable.repository;
+    let files = inputs.limited(&files);
     let graph = selection::graph(repository, Some(&files))?;
     let name = &files.environment.name.value;
     let planned = |scope: &Scope| -> Result<(Vec<NodeIx>, Plan), Failure> {

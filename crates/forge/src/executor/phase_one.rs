@@ -156,7 +156,9 @@ fn is_refused(who: &Result<Option<String>, ClusterError>) -> bool {
 /// The root file, where it is Forge's to apply.
 fn rooting(inputs: &Inputs, desired: &Desired) -> Result<Option<Rooting>, Failure> {
     let (asked, patience) = (inputs.self_managed_argocd, std::time::Duration::from_secs(TIMEOUT.seconds()));
-    Ok(install::root(desired.repository())?.map(|root| Rooting { root, asked, patience }))
+    let own = desired.repository().environment(inputs.environment.as_str());
+    let brought: BTreeSet<String> = own.map(|files| root::brings(&files.environment.path)).into_iter().collect();
+    Ok(install::root(desired.repository())?.map(|root| Rooting { root, asked, patience, brought }))
 }
 
 /// What of Argo is to be installed. `say` hears of what is good to know about it.

@@ -26,6 +26,8 @@ pub(super) const PRE_BOOTSTRAP: &str = "pre-bootstrap";
 pub(super) const BOOTSTRAP: &str = "bootstrap";
 /// Phase 2.
 pub(super) const ORCHESTRATION: &str = "orchestration";
+/// Phase 4.
+pub(super) const TEARDOWN: &str = "teardown";
 /// Looking at everything, and saying what is true.
 pub(super) const VALIDATION: &str = "validation";
 

@@ -10,7 +10,7 @@ use forge_core::run::{Record, RunPlan};
 use forge_core::trace::{Span, SpanStatus};
 use forge_core::view::{Event, Happened, events};
 
-use super::session::{ORCHESTRATION, Session};
+use super::session::Session;
 use crate::telemetry::Traces;
 
 /// What of a run was told already.
@@ -18,12 +18,14 @@ pub(super) struct Watcher<'w> {
     session: &'w Session,
     traces: &'w Traces,
     plan: &'w RunPlan,
+    /// The phase that it is a part of.
+    phase: &'static str,
     told: BTreeSet<(NodeId, Happened)>,
 }
 
 impl<'w> Watcher<'w> {
-    pub(super) fn new(session: &'w Session, traces: &'w Traces, plan: &'w RunPlan) -> Self {
-        Self { session, traces, plan, told: BTreeSet::new() }
+    pub(super) fn new(session: &'w Session, traces: &'w Traces, plan: &'w RunPlan, phase: &'static str) -> Self {
+        Self { session, traces, plan, phase, told: BTreeSet::new() }
     }
 
     /// Tells what is new.
@@ -42,13 +44,13 @@ impl<'w> Watcher<'w> {
         let level = match event.what {
             Happened::Failed => Level::Error,
             Happened::Retrying(_) | Happened::Blocked => Level::Warn,
-            Happened::Started | Happened::Proven => Level::Info,
-            Happened::Syncing(_) | Happened::Proving => Level::Debug,
+            Happened::Started | Happened::Proven | Happened::Gone => Level::Info,
+            Happened::Syncing(_) | Happened::Proving | Happened::Deleting => Level::Debug,
         };
         let message = format!("{} {}", event.what, event.detail);
-        self.session.log_at(event.at, level, ORCHESTRATION, event.node.as_str(), message.trim_end());
+        self.session.log_at(event.at, level, self.phase, event.node.as_str(), message.trim_end());
         let status = match event.what {
-            Happened::Proven => SpanStatus::Done,
+            Happened::Proven | Happened::Gone => SpanStatus::Done,
             Happened::Failed => SpanStatus::Failed(event.detail.clone()),
             _ => return,
         };
@@ -59,7 +61,7 @@ impl<'w> Watcher<'w> {
         let started = entry.began().unwrap_or(event.at);
         self.session.took("node", started, event.at);
         let application = self.plan.nodes().find(|node| node.id == event.node).map(|node| node.application.to_string());
-        let parent = self.session.span(ORCHESTRATION);
+        let parent = self.session.span(self.phase);
         self.traces.tell(Span {
             id: parent.below(event.node.as_str()),
             parent: Some(parent),

@@ -1,6 +1,8 @@
 //! `forge bootstrap --check`: what is missing or different, of what Forge installs and of what is somebody else's. Reads
 //! only.
 
+use std::collections::BTreeSet;
+
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
@@ -41,8 +43,9 @@ pub(crate) struct Compared<'c> {
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
     pub(crate) unwanted: &'c [Placed],
-    /// The root file, where it is Forge's to apply, and whether Argo CD is to be handed over to its own Application.
-    pub(crate) root: Option<(&'c Root, bool)>,
+    /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
+    /// the environments that the root set must not leave out.
+    pub(crate) root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
 }
 
 /// Compares.
@@ -66,8 +69,8 @@ pub(crate) async fn check(cluster: &Cluster, compared: &Compared<'_>) -> Result<
         existing(&purpose, compared.health, &observed, compared.lacking, &mut checked);
     }
     own(cluster, compared, &mut checked).await?;
-    if let Some((root, asked)) = compared.root {
-        rooted(&look(cluster, root, asked).await?, &mut checked);
+    if let Some((root, asked, brought)) = compared.root {
+        rooted(&look(cluster, root, asked, brought).await?, &mut checked);
     }
     Ok(checked)
 }

@@ -230,6 +230,16 @@ impl Lock {
     }
 }
 
+impl Lock {
+    /// Gives the Lease back for good: nobody bootstraps here any more.
+    pub(super) async fn discard(self, cluster: &Cluster) -> Result<(), ClusterError> {
+        let path = self.path.clone();
+        self.release(cluster).await?;
+        failpoint::write(&format!("Lease {NAME} goes"));
+        cluster.delete(&path).await
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         self.renewing.abort();

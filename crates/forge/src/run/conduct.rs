@@ -5,6 +5,7 @@
 //! again under the same run.
 
 mod finish;
+mod removal;
 mod workflow;
 
 use std::cell::RefCell;
@@ -19,8 +20,10 @@ use forge_core::gate::RunId;
 use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::render;
 use forge_core::run::{
-    CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunPlan, Verdict, record_name, result,
+    CANCEL_KEY, Ended, Entry, HEADER_KEY, Header, NodeView, Phase, Record, RunAction, RunPlan, Verdict, record_name,
+    result,
 };
+use forge_core::teardown::Clearance;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -39,6 +42,7 @@ use crate::cluster::{Store, path};
 use crate::metrics::Metrics;
 use crate::recorder::write_piece;
 use crate::serve;
+use crate::teardown::{Clearing, Teardown};
 
 /// Between two writes of the window.
 const WINDOW_PACE: Duration = Duration::from_millis(250);
@@ -65,8 +69,13 @@ pub(crate) async fn conduct(
     argocd: &ArgoCd,
     run: &RunId,
     metrics: &Metrics,
+    teardown: Option<&Teardown<'_>>,
 ) -> Result<Verdict, Failure> {
     let plan = Arc::new(patiently(|| serve::plan(&place.cluster, &place.places.workflows, run)).await?);
+    if (plan.action == RunAction::Teardown) != teardown.is_some() {
+        let message = format!("run `{run}` is a {} and cannot be conducted as another", plan.action.as_str());
+        return Err(Failure::new(Code::RunBroken, message).hint("tear down again: what is gone stays gone"));
+    }
     let header = patiently(|| serve::header(&place.cluster, &place.places.workflows, run)).await?;
     if let Some(ended) = header.as_ref().and_then(|header| header.ended.as_ref()) {
         return Ok(ended.verdict);
@@ -100,12 +109,23 @@ pub(crate) async fn conduct(
         standing: RefCell::default(),
         entries: RefCell::default(),
         pieces: RefCell::default(),
+        teardown,
+        clearing: teardown.map(|_| Clearing::new(&place.cluster)),
+        clearances: BTreeMap::new(),
+        meanwhile: Instant::now(),
     };
     conductor.save().await?;
     let outcome = tokio::select! {
         outcome = conductor.go(metrics) => outcome,
         lost = hold_lease(place, &plan) => Err(lost),
     };
+    // However it ended, nothing is deleted any more; but what another run has taken over is that one's.
+    let taken_over = outcome.as_ref().is_err_and(|failure| failure.code == Code::RunInProgress);
+    if let Some(teardown) = teardown.filter(|_| !taken_over)
+        && let Some(why) = teardown.give_back().await
+    {
+        conductor.header.trouble = Some(why);
+    }
     match outcome {
         Ok((verdict, message)) => {
             conductor.end(verdict, message).await?;
@@ -183,6 +203,14 @@ struct Conductor<'c> {
     entries: RefCell<BTreeMap<NodeId, Entry>>,
     /// What they were read from.
     pieces: RefCell<Pieces>,
+    /// What is done around nodes that are to go.
+    teardown: Option<&'c Teardown<'c>>,
+    /// What they had made is looked for here.
+    clearing: Option<Clearing>,
+    /// What that came to.
+    clearances: BTreeMap<NodeId, Clearance>,
+    /// When what is stopped was looked at last.
+    meanwhile: Instant,
 }
 
 /// The record and what follows from it.
@@ -213,13 +241,15 @@ impl Conductor<'_> {
             self.header.not_held = entered.not_held;
             self.save().await?;
         }
+        self.before_removal().await?;
         let mut tick = tokio::time::interval(TICK);
         loop {
             if let Some(end) = self.advance().await? {
                 self.settle_window(&window).await?;
                 metrics.window_age(0);
-                return Ok(end);
+                return self.after_removal(end).await;
             }
+            self.look_for_members();
             if self.window_due && self.last_window.elapsed() >= WINDOW_PACE {
                 self.update_window(&window).await;
             }
@@ -238,6 +268,7 @@ impl Conductor<'_> {
                 }
                 _ = workflows.keep(&mut self.workflows) => {}
                 _ = pods.keep(&mut self.pods) => {}
+                (node, clearance) = removal::cleared(self.clearing.as_mut()) => self.keep_clearance(node, clearance).await?,
                 () = tokio::time::sleep_until(pace), if self.window_due => {}
                 _ = tick.tick() => {
                     self.tick().await?;
@@ -287,7 +318,7 @@ impl Conductor<'_> {
 
     fn is_held(&self, view: &NodeView) -> bool {
         match view.phase {
-            Phase::Proven => false,
+            Phase::Proven | Phase::Gone => false,
             Phase::Failed | Phase::Blocked => true,
             _ => !self.plan.passed.contains(&view.node),
         }
@@ -308,6 +339,9 @@ impl Conductor<'_> {
 
     /// After a window has gone nothing happens until the Application is compared again: asked for, not waited for.
     fn refresh(&mut self, nodes: &[NodeId]) {
+        if self.plan.action == RunAction::Teardown {
+            return;
+        }
         let left = self.plan.nodes().filter(|node| nodes.contains(&node.id)).map(|node| node.application.clone());
         let (argocd, left): (ArgoCd, Vec<ApplicationId>) = (self.argocd.clone(), left.collect());
         let turn = self.refreshing.clone();
@@ -377,7 +411,7 @@ impl Conductor<'_> {
         self.note_cancellation();
         let standing = self.standing();
         let record = &standing.record;
-        let is_open = |view: &&NodeView| !matches!(view.phase, Phase::Proven | Phase::Failed | Phase::Blocked);
+        let is_open = |view: &&NodeView| !view.phase.is_over();
         let open = standing.views.iter().filter(is_open).count();
         if open == 0 {
             // All is said. Argo Workflows may not have noticed yet: it will, and nothing waits for it.
@@ -435,6 +469,7 @@ impl Conductor<'_> {
 
     /// What nobody tells of: a stuck agent, a deadline that nobody kept.
     async fn tick(&mut self) -> Result<(), Failure> {
+        self.meanwhile().await?;
         self.window_due |= self.last_window.elapsed() > Duration::from_secs(15);
         let late = self.header.deadline.saturating_add(SignedDuration::from_secs(120)).unwrap_or(Timestamp::MAX);
         if Timestamp::now() > late {

@@ -254,6 +254,35 @@ pub(super) async fn renew(place: &Place, environment: &EnvironmentName, run: &Ru
     }
 }
 
+/// Takes the Lease for work that is no run of nodes, holds it while that lasts, and gives it back.
+///
+/// # Errors
+/// When another run has it, or the work fails.
+pub(crate) async fn held<T>(
+    place: &Place,
+    environment: &EnvironmentName,
+    plan: &str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let run = acquire(place, environment, plan, Conducted::Here).await?;
+    let holding = async {
+        loop {
+            tokio::time::sleep(RENEWED).await;
+            if let Ok(Renewal::Lost(to)) = renew(place, environment, &run).await {
+                let message = format!("the Lease of `{environment}` was lost to `{to}`");
+                return Failure::new(Code::RunInProgress, message).hint("another run has taken over");
+            }
+        }
+    };
+    let done = tokio::select! {
+        done = work => done,
+        lost = holding => Err(lost),
+    };
+    // The next one can do without.
+    let _ = release(place, environment, &run).await;
+    done
+}
+
 /// Gives the Lease back, if it is ours.
 pub(super) async fn release(place: &Place, environment: &EnvironmentName, run: &RunId) -> Result<(), ClusterError> {
     let path = object(place, environment);

@@ -281,6 +281,14 @@ pub(crate) async fn start(place: &Place, looked: Looked, here: bool) -> Result<R
     let passed = looked.passed();
     let mut run = looked.run;
     run.passed = passed;
+    begin(place, run, here).await
+}
+
+/// The same for a run that was put together already.
+///
+/// # Errors
+/// When another run is in progress, or something may not be written.
+pub(crate) async fn begin(place: &Place, mut run: RunPlan, here: bool) -> Result<RunPlan, Failure> {
     // A name of the run is a few characters longer; the limit has room for that.
     render::workflow(&run, &place.places, 0).map_err(|error| Failure::new(Code::WorkflowTooLarge, error))?;
     let conducted = if here { Conducted::Here } else { Conducted::ByJob };

@@ -12,7 +12,6 @@ use forge_core::name::NodeId;
 use super::Open;
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
-use crate::prove::Mode;
 
 /// Takes one node to its end.
 pub(crate) async fn node(
@@ -25,8 +24,8 @@ pub(crate) async fn node(
 ) -> Result<Exit, Failure> {
     let feed = super::argocd(address, token_file)?;
     let open = Open::new(cluster, namespace, run, feed, Arc::new(Metrics::default())).await?;
-    match open.prover.prove(node, Mode::Run).await {
-        Some(Decision::Proven(_)) => Ok(Exit::Done),
+    match open.take(node).await {
+        Some(Decision::Proven(_) | Decision::Gone(_)) => Ok(Exit::Done),
         Some(Decision::Failed(failure)) => Err(Failure::new(Code::NodeFailed, format!("`{node}`: {}", failure.why))
             .hint(format!("forge why {node} --environment <environment>"))),
         Some(Decision::Wait(_)) | None => {

@@ -29,7 +29,6 @@ use super::Open;
 use crate::argocd::Feed;
 use crate::cluster::Cluster;
 use crate::metrics::Metrics;
-use crate::prove::Mode;
 
 /// How long a request is held. The agent gives up after 30 s.
 const HOLD: Duration = Duration::from_secs(20);
@@ -168,7 +167,7 @@ async fn execute(
         Ok(node) => node,
         Err(error) => return failed(&format!("the template names no node: {error}")),
     };
-    if !open.prover.knows(&node) {
+    if !open.knows(&node) {
         return failed(&format!("run `{run}` has no node `{node}`"));
     }
     plugin.watch_over(&run, &open);
@@ -183,6 +182,7 @@ async fn execute(
             let message = if receipt.synced { "proven" } else { "proven; nothing had to change" };
             (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": message}})))
         }
+        Some(Decision::Gone(_)) => (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "gone"}}))),
         Some(Decision::Failed(failure)) => failed(&failure.why.to_string()),
         Some(Decision::Wait(_)) | None => later(),
     }
@@ -222,7 +222,7 @@ impl Plugin {
         let unknown = || failed(&format!("run `{run}` has no band `{}`", clip(band)));
         let Ok(number) = band.parse::<usize>() else { return unknown() };
         let held = self.metrics.hold();
-        let opened = tokio::time::timeout(HOLD, open.prover.opened(number)).await;
+        let opened = tokio::time::timeout(HOLD, open.opened(number)).await;
         drop(held);
         match opened {
             Ok(Some(())) => (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "may begin"}}))),
@@ -244,14 +244,14 @@ impl Plugin {
         let (open, node) = (open.clone(), node.clone());
         tokio::spawn(async move {
             loop {
-                let decision = open.prover.prove(&node, Mode::Run).await;
+                let decision = open.take(&node).await;
                 let proven = matches!(decision, Some(Decision::Proven(_)));
                 sender.send_replace(decision);
                 if !proven {
                     return;
                 }
                 // The task of the Workflow has succeeded; whoever asks from now on waits for the new answer.
-                open.prover.guard(&node).await;
+                open.guard(&node).await;
                 sender.send_replace(None);
             }
         });

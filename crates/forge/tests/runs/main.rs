@@ -18,5 +18,7 @@ mod preflight;
 mod readers;
 mod self_managed;
 mod stage;
+mod teardown;
+mod teardown_last;
 mod validate;
 mod window;

@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
 
 /// How nodes are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RunnerArgument {
+pub(super) enum RunnerArgument {
     /// Tasks of the executor plugin: one pod in all
     Plugin,
     /// A pod per node, where plugins are not allowed
@@ -182,7 +182,7 @@ async fn deploy(arguments: &Arguments, argo: &Argo, made: &Made<'_>, output: &mu
     }
     let record = if arguments.local {
         let metrics = Metrics::default();
-        run::here(&place, &argocd, &run, &metrics, followed(&place, &run, Conducted::Here, output)).await?
+        run::here(&place, &argocd, &run, &metrics, None, followed(&place, &run, Conducted::Here, output)).await?
     } else {
         followed(&place, &run, Conducted::ByJob, output).await?
     };
@@ -241,7 +241,11 @@ fn without_a_run(
     Ok(None)
 }
 
-async fn followed(
+/// Follows a run and draws it, until it has ended.
+///
+/// # Errors
+/// When the Job of the run ends without ending the run.
+pub(super) async fn followed(
     place: &Place,
     run: &RunPlan,
     conducted: Conducted,
@@ -267,7 +271,7 @@ async fn followed(
 fn finish(format: Format, run: &RunPlan, record: &Record, output: &mut Output<'_>) -> Result<Exit, Failure> {
     output.data(&document(format, &RunReport::new(run, record, Timestamp::now())))?;
     let verdict = record.header.ended.as_ref().map(|ended| ended.verdict);
-    Ok(verdict.map_or(Exit::Partial, forge_core::run::Verdict::exit))
+    Ok(verdict.map_or(Exit::Partial, |verdict| verdict.exit(run.action)))
 }
 
 /// What a run would do, a line for each node.

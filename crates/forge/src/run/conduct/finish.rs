@@ -6,7 +6,7 @@ use std::time::Duration;
 use forge_core::failure::Failure;
 use forge_core::gate::{Decision, Health, Why};
 use forge_core::name::NodeId;
-use forge_core::run::{Record, Verdict, entry_key, entry_piece, record_name, result, shortened};
+use forge_core::run::{Record, RunAction, Verdict, entry_key, entry_piece, record_name, result, shortened};
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -42,6 +42,10 @@ impl Conductor<'_> {
     /// All nodes have ended. What was proven must stay well for a moment, for longer where something fell meanwhile;
     /// what does not is not proven after all. Called again and again until it gives the end.
     pub(super) async fn finished(&mut self, record: &Record) -> Result<Option<(Verdict, Option<String>)>, Failure> {
+        // What is gone does not fall.
+        if self.plan.action == RunAction::Teardown {
+            return Ok(Some((result(&self.plan, record, false), None)));
+        }
         if self.finish.as_ref().is_some_and(|finish| finish.looked.elapsed() < LOOK) {
             return Ok(None);
         }

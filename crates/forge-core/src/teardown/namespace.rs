@@ -1,0 +1,171 @@
+//! Whose a namespace is, and what is in it that is somebody else's: what is ours by its labels goes when nothing foreign is left
+//! in it, and everything else stays (INV-11).
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::name::{EnvironmentName, clip};
+use crate::render::{ENVIRONMENT_LABEL, is_ours};
+
+/// Namespaces that are the cluster's own, whatever their labels say.
+pub const PROTECTED: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Kinds that are there because something else is: they come and go by themselves.
+const DERIVED: [&str; 6] =
+    ["Event", "Endpoints", "EndpointSlice", "PodMetrics", "ControllerRevision", "CSIStorageCapacity"];
+/// What Kubernetes, or what many install beside it, puts into every namespace.
+const EVERYWHERE: [(&str, &str); 6] = [
+    ("ServiceAccount", "default"),
+    ("ServiceAccount", "builder"),
+    ("ServiceAccount", "deployer"),
+    ("ConfigMap", "kube-root-ca.crt"),
+    ("ConfigMap", "openshift-service-ca.crt"),
+    ("ConfigMap", "istio-ca-root-cert"),
+];
+/// What Argo makes for itself where it runs, and what no chart takes along.
+const OF_ARGO: [(&str, &str); 10] = [
+    ("Secret", "argocd-initial-admin-secret"),
+    ("Secret", "argocd-redis"),
+    // Made again where one of Argo CD's processes was slower to end than Helm to delete.
+    ("Secret", "argocd-secret"),
+    ("ConfigMap", "argocd-cm"),
+    ("AppProject", "default"),
+    ("ConfigMap", "argocd-gpg-keys-cm"),
+    ("ConfigMap", "argocd-app-controller-shard-cm"),
+    ("Lease", "58ac56fa.applicationsets.argoproj.io"),
+    ("Lease", "workflow-controller"),
+    ("Lease", "argo-events-controller"),
+];
+
+/// An object in a namespace, of which the metadata are enough.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Content {
+    /// Its kind.
+    pub kind: String,
+    /// Its metadata, as an object has them.
+    pub object: Value,
+}
+
+impl Content {
+    fn name(&self) -> &str {
+        self.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// `Kind/namespace/name`.
+    pub fn id(&self) -> String {
+        let namespace = self.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        format!("{}/{}/{}", clip(&self.kind), clip(namespace), clip(self.name()))
+    }
+}
+
+fn name_of(namespace: &Value) -> &str {
+    namespace.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn environment_of(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/labels")?.get(ENVIRONMENT_LABEL)?.as_str()
+}
+
+/// True for a namespace of this environment: it carries our label and the environment's.
+pub fn is_environments(namespace: &Value, environment: &EnvironmentName) -> bool {
+    let named = environment_of(namespace) == Some(environment.as_str());
+    named && is_ours(namespace) && !PROTECTED.contains(&name_of(namespace))
+}
+
+/// True for a namespace that bootstrap made: it carries our label, and no environment's.
+pub fn belongs(namespace: &Value) -> bool {
+    is_ours(namespace) && environment_of(namespace).is_none() && !PROTECTED.contains(&name_of(namespace))
+}
+
+/// The first object of a namespace that keeps it: neither ours, nor Kubernetes' own, nor going. `known` are objects that were
+/// a node's (`Kind/namespace/name`), and go with their namespace.
+pub fn foreign<'c>(contents: &'c [Content], known: &BTreeSet<String>) -> Option<&'c Content> {
+    contents.iter().find(|content| !is_expected(content, known))
+}
+
+fn is_expected(content: &Content, known: &BTreeSet<String>) -> bool {
+    let named = |list: &[(&str, &str)]| list.contains(&(content.kind.as_str(), content.name()));
+    let owned = content.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let going = content.object.pointer("/metadata/deletionTimestamp").is_some();
+    // What is in a claim is kept or not by the policy that was chosen, before anything went.
+    let claim = content.kind == "PersistentVolumeClaim";
+    DERIVED.contains(&content.kind.as_str())
+        || named(&EVERYWHERE)
+        || named(&OF_ARGO)
+        || owned.is_some_and(|owned| !owned.is_empty())
+        || going
+        || claim
+        || is_token(content)
+        || is_ours(&content.object)
+        || known.contains(&content.id())
+}
+
+/// The Secret of an account that goes with it.
+fn is_token(content: &Content) -> bool {
+    let annotations = content.object.pointer("/metadata/annotations");
+    let of_account = annotations.and_then(|all| all.get("kubernetes.io/service-account.name")).is_some();
+    content.kind == "Secret" && of_account
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::render::MANAGED_BY;
+
+    fn namespace(name: &str, labels: &Value) -> Value {
+        json!({"metadata": {"name": name, "labels": labels}})
+    }
+
+    fn content(kind: &str, metadata: &Value) -> Content {
+        Content { kind: kind.to_owned(), object: json!({"metadata": metadata}) }
+    }
+
+    #[test]
+    fn a_namespace_is_ours_by_both_labels_and_never_the_clusters_own() {
+        let dev: EnvironmentName = "dev".parse().unwrap();
+        let ours = json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: "dev"});
+        assert!(is_environments(&namespace("shop", &ours), &dev));
+        for other in [
+            namespace("kube-system", &ours),
+            namespace("shop", &json!({MANAGED_BY: "forge"})),
+            namespace("shop", &json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: "qa"})),
+            namespace("shop", &json!({ENVIRONMENT_LABEL: "dev"})),
+            namespace("shop", &json!({MANAGED_BY: "helm", ENVIRONMENT_LABEL: "dev"})),
+            json!({}),
+        ] {
+            assert!(!is_environments(&other, &dev), "{other}");
+        }
+        assert!(belongs(&namespace("argo", &json!({MANAGED_BY: "forge"}))));
+        assert!(!belongs(&namespace("shop", &ours)) && !belongs(&namespace("default", &json!({MANAGED_BY: "forge"}))));
+    }
+
+    #[test]
+    fn what_kubernetes_puts_there_is_nobodys_and_one_object_of_somebody_keeps_a_namespace() {
+        let expected = [
+            content("ServiceAccount", &json!({"name": "default"})),
+            content("ConfigMap", &json!({"name": "kube-root-ca.crt"})),
+            content("Event", &json!({"name": "x.1"})),
+            content("Pod", &json!({"name": "x", "ownerReferences": [{"kind": "ReplicaSet"}]})),
+            content("Secret", &json!({"name": "t", "annotations": {"kubernetes.io/service-account.name": "default"}})),
+            content("PersistentVolumeClaim", &json!({"name": "data"})),
+            content("Lease", &json!({"name": "workflow-controller"})),
+            content("ConfigMap", &json!({"name": "x", "labels": {MANAGED_BY: "forge"}})),
+            content("ConfigMap", &json!({"name": "going", "deletionTimestamp": "2026-11-16T10:00:00Z"})),
+            content("ConfigMap", &json!({"name": "kept", "namespace": "shop"})),
+        ];
+        let known = BTreeSet::from(["ConfigMap/shop/kept".to_owned()]);
+        assert_eq!(foreign(&expected, &known), None);
+        assert_eq!(foreign(&expected, &BTreeSet::new()).map(Content::id).as_deref(), Some("ConfigMap/shop/kept"));
+        for somebodys in [
+            content("ConfigMap", &json!({"name": "mine"})),
+            content("Secret", &json!({"name": "mine", "ownerReferences": []})),
+            content("ServiceAccount", &json!({"name": "mine"})),
+        ] {
+            let all: Vec<Content> = expected.iter().cloned().chain([somebodys.clone()]).collect();
+            assert_eq!(foreign(&all, &known), Some(&somebodys));
+        }
+    }
+}

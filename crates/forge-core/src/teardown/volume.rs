@@ -1,0 +1,229 @@
+//! What becomes of volumes (SPEC.md section 5, `PV_POLICY`): which are an environment's, and what is written before anything is
+//! deleted. What we change we mark, so that whoever decides otherwise later can put it back.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::name::clip;
+use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+
+/// The annotation of a volume that says what its reclaim policy was before we changed it.
+pub const RECLAIM_ANNOTATION: &str = "forge.projectcatalyst.io/reclaim-policy";
+
+/// A volume that is bound.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// The namespace of its claim.
+    pub namespace: String,
+    /// The claim.
+    pub claim: String,
+    /// What becomes of it when its claim goes.
+    pub policy: String,
+    /// What that was before we changed it.
+    pub before: Option<String>,
+    /// The CSI driver that made it.
+    pub driver: Option<String>,
+}
+
+impl Volume {
+    /// Reads a PersistentVolume; nothing where no claim has it.
+    pub fn read(volume: &Value) -> Option<Self> {
+        let text = |pointer: &str| volume.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let before = volume.pointer("/metadata/annotations").and_then(|all| all.get(RECLAIM_ANNOTATION));
+        if text("/status/phase") != Some("Bound") {
+            return None;
+        }
+        Some(Self {
+            name: text("/metadata/name")?.to_owned(),
+            namespace: text("/spec/claimRef/namespace")?.to_owned(),
+            claim: text("/spec/claimRef/name")?.to_owned(),
+            // So it says where nothing is said.
+            policy: text("/spec/persistentVolumeReclaimPolicy").unwrap_or("Retain").to_owned(),
+            before: before.and_then(Value::as_str).map(clip),
+            driver: text("/spec/csi/driver").map(str::to_owned),
+        })
+    }
+
+    /// It outlives its claim.
+    pub fn is_retained(&self) -> bool {
+        self.policy == "Retain"
+    }
+}
+
+/// The volumes of these that are bound to claims of these namespaces.
+pub fn bound(volumes: &[Value], namespaces: &BTreeSet<String>) -> Vec<Volume> {
+    let mut found: Vec<Volume> =
+        volumes.iter().filter_map(Volume::read).filter(|volume| namespaces.contains(&volume.namespace)).collect();
+    found.sort();
+    found
+}
+
+/// True for a volume that outlives its claim, as it was just read.
+pub fn is_retained(volume: &Value) -> bool {
+    volume.pointer("/spec/persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Retain")
+}
+
+/// What makes a volume outlive its claim; nothing where it does already.
+pub fn retained(volume: &Volume) -> Option<Value> {
+    (!volume.is_retained()).then(|| {
+        json!({
+            "metadata": {"annotations": {RECLAIM_ANNOTATION: volume.policy}},
+            "spec": {"persistentVolumeReclaimPolicy": "Retain"},
+        })
+    })
+}
+
+/// What gives a volume the policy back that it had before we changed it; nothing where we did not.
+pub fn restored(volume: &Volume) -> Option<Value> {
+    let before = volume.before.as_deref().filter(|before| ["Delete", "Recycle"].contains(before))?;
+    Some(json!({
+        "metadata": {"annotations": {RECLAIM_ANNOTATION: null}},
+        "spec": {"persistentVolumeReclaimPolicy": before},
+    }))
+}
+
+/// A copy of a volume that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its namespace, which is the claim's.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The claim.
+    pub claim: String,
+    /// The object that asks for it.
+    pub object: Value,
+}
+
+/// The copies to make of these volumes, with these classes; names are derived from the claims, so that whoever begins again
+/// finds those that are there.
+///
+/// # Errors
+/// With every volume that cannot be copied, and why: then none is.
+pub fn snapshots(volumes: &[Volume], classes: &[Value], environment: &str) -> Result<Vec<Snapshot>, Vec<String>> {
+    let (mut wanted, mut refused) = (Vec::new(), Vec::new());
+    for volume in volumes {
+        let Volume { name, namespace, claim, driver, .. } = volume;
+        let Some(driver) = driver else {
+            refused.push(format!("volume {} of {}/{} was not made by CSI", clip(name), clip(namespace), clip(claim)));
+            continue;
+        };
+        let Some(class) = class_of(classes, driver) else {
+            refused.push(format!(
+                "no VolumeSnapshotClass of `{}` for {}/{}",
+                clip(driver),
+                clip(namespace),
+                clip(claim)
+            ));
+            continue;
+        };
+        let snapshot = format!("forge-{}", cut(claim));
+        let object = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": {
+                "name": snapshot, "namespace": namespace,
+                "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
+            },
+            "spec": {"volumeSnapshotClassName": class, "source": {"persistentVolumeClaimName": claim}},
+        });
+        wanted.push(Snapshot { namespace: namespace.clone(), name: snapshot, claim: claim.clone(), object });
+    }
+    if refused.is_empty() { Ok(wanted) } else { Err(refused) }
+}
+
+/// A claim's name in that of its snapshot.
+fn cut(claim: &str) -> &str {
+    claim.get(..claim.floor_char_boundary(240)).unwrap_or(claim)
+}
+
+/// The class of a driver: the one that is marked as default, else the first by name.
+fn class_of(classes: &[Value], driver: &str) -> Option<String> {
+    const DEFAULT: &str = "snapshot.storage.kubernetes.io/is-default-class";
+    let mut fitting: Vec<(bool, String)> = classes
+        .iter()
+        .filter(|class| class.get("driver").and_then(Value::as_str) == Some(driver))
+        .filter_map(|class| {
+            let marks = class.pointer("/metadata/annotations").and_then(|all| all.get(DEFAULT));
+            let name = class.pointer("/metadata/name").and_then(Value::as_str)?;
+            Some((marks.and_then(Value::as_str) != Some("true"), name.to_owned()))
+        })
+        .collect();
+    fitting.sort();
+    fitting.into_iter().next().map(|(_, name)| name)
+}
+
+/// What makes the content of a snapshot outlive the namespace that it was asked for in; nothing where it does already.
+pub fn snapshot_content_retained(content: &Value) -> Option<Value> {
+    let policy = content.pointer("/spec/deletionPolicy").and_then(Value::as_str);
+    (policy != Some("Retain")).then(|| json!({"spec": {"deletionPolicy": "Retain"}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(name: &str, namespace: &str, policy: &str, phase: &str, driver: Option<&str>) -> Value {
+        let mut volume = json!({
+            "metadata": {"name": name},
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": namespace, "name": "data"}},
+            "status": {"phase": phase},
+        });
+        if let Some(driver) = driver {
+            volume["spec"]["csi"] = json!({"driver": driver});
+        }
+        volume
+    }
+
+    #[test]
+    fn the_volumes_of_an_environment_are_those_bound_to_claims_of_its_namespaces() {
+        let all = [
+            volume("b", "shop", "Delete", "Bound", None),
+            volume("a", "shop", "Retain", "Bound", None),
+            volume("c", "other", "Delete", "Bound", None),
+            volume("d", "shop", "Delete", "Released", None),
+            json!({"metadata": {"name": "e"}, "status": {"phase": "Available"}}),
+        ];
+        let found = bound(&all, &BTreeSet::from(["shop".to_owned()]));
+        let names: Vec<&str> = found.iter().map(|volume| volume.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(retained(&found[0]), None);
+        let patch = retained(&found[1]).unwrap();
+        assert_eq!(patch["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+        assert_eq!(patch["metadata"]["annotations"][RECLAIM_ANNOTATION], "Delete");
+        assert!(is_retained(&all[1]) && !is_retained(&all[0]) && !is_retained(&json!({})));
+    }
+
+    #[test]
+    fn only_what_we_changed_is_put_back() {
+        let mut changed = volume("a", "shop", "Retain", "Bound", None);
+        assert_eq!(restored(&Volume::read(&changed).unwrap()), None);
+        changed["metadata"]["annotations"] = json!({RECLAIM_ANNOTATION: "Delete"});
+        let patch = restored(&Volume::read(&changed).unwrap()).unwrap();
+        assert_eq!(patch["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+        assert!(patch["metadata"]["annotations"][RECLAIM_ANNOTATION].is_null());
+        changed["metadata"]["annotations"] = json!({RECLAIM_ANNOTATION: "Anything"});
+        assert_eq!(restored(&Volume::read(&changed).unwrap()), None);
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_copied_is_a_reason_to_copy_none() {
+        let read = |driver: Option<&str>| Volume::read(&volume("a", "shop", "Delete", "Bound", driver)).unwrap();
+        let classes = [
+            json!({"metadata": {"name": "z"}, "driver": "csi.example.com"}),
+            json!({"metadata": {"name": "b", "annotations": {"snapshot.storage.kubernetes.io/is-default-class": "true"}}, "driver": "csi.example.com"}),
+            json!({"metadata": {"name": "a"}, "driver": "other.example.com"}),
+        ];
+        let refused = snapshots(&[read(None), read(Some("none.example.com"))], &classes, "dev").unwrap_err();
+        assert_eq!(refused.len(), 2);
+        assert!(refused[0].contains("was not made by CSI") && refused[1].contains("`none.example.com`"), "{refused:?}");
+        let made = snapshots(&[read(Some("csi.example.com"))], &classes, "dev").unwrap();
+        assert_eq!((made[0].name.as_str(), made[0].namespace.as_str()), ("forge-data", "shop"));
+        assert_eq!(made[0].object["spec"]["volumeSnapshotClassName"], "b");
+        assert!(crate::render::is_ours(&made[0].object));
+        assert!(snapshot_content_retained(&json!({"spec": {"deletionPolicy": "Retain"}})).is_none());
+        assert!(snapshot_content_retained(&json!({"spec": {"deletionPolicy": "Delete"}})).is_some());
+    }
+}

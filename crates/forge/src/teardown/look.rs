@@ -1,0 +1,533 @@
+//! What is to be removed, and what is there of it: nodes, Applications that the graph does not know, what makes them, and what
+//! an interrupted teardown had found. Writes nothing. Everything that matters is asked for by name (INV-10).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forge_core::code::Code;
+use forge_core::digest::Digest;
+use forge_core::duration::Duration;
+use forge_core::failure::Failure;
+use forge_core::format::Subject;
+use forge_core::gate::{Content, RunId};
+use forge_core::graph::{Graph, NodeIx, Scope, ScopeError};
+use forge_core::name::{ApplicationId, EnvironmentName, NodeId};
+use forge_core::plan::{Plan, PlannedNode, plan};
+use forge_core::preflight::Intents;
+use forge_core::render;
+use forge_core::repository::{EnvironmentFiles, Repository};
+use forge_core::run::{RunAction, RunNode, RunPlan, Runner, Stored, Verdict};
+use forge_core::scaffold::ROOT_SET;
+use forge_core::teardown::{
+    self, Creator, Makers, Removal, between, creator, dependents, exclusion, made_again, members, reversed,
+};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::argocd::ArgoCd;
+use crate::cluster::{Cluster, path};
+use crate::commands::selection;
+
+/// Requests at a time.
+const AT_ONCE: usize = 12;
+/// The Application of Crossplane, where the root file has one.
+const CROSSPLANE: &str = "crossplane";
+/// How many names a message lists.
+const NAMED: usize = 20;
+
+/// What a repository says about an environment that is to be removed.
+pub(crate) struct Environment {
+    pub(crate) name: EnvironmentName,
+    /// All of it goes.
+    pub(crate) whole: bool,
+    /// The file that brings it.
+    pub(crate) file: String,
+    /// The Application that reads that file.
+    pub(crate) bootstrap: String,
+    /// The other environments, and what brings each.
+    pub(crate) others: Vec<(EnvironmentName, String)>,
+    /// Who installed what of Argo.
+    pub(crate) intents: Intents,
+    /// Argo CD's namespace.
+    pub(crate) argocd: String,
+    /// Projects whose folder is in the repository.
+    in_git: BTreeSet<NodeId>,
+}
+
+/// The Application that the root set makes of a folder.
+fn brought(path: &str) -> String {
+    format!("{}-bootstrap", path.rsplit('/').next().unwrap_or_default())
+}
+
+/// What is to be removed.
+pub(crate) struct Made {
+    pub(crate) environment: Environment,
+    pub(crate) plan: Plan,
+    pub(crate) graph: Graph,
+    /// The nodes of the scope, and what lies between them.
+    pub(crate) nodes: Vec<NodeIx>,
+    /// Those that are to go.
+    pub(crate) members: BTreeSet<NodeId>,
+    /// Those that depend on them and are to stay.
+    dependents: Vec<(NodeId, ApplicationId)>,
+    /// An Application that the graph does not know, by its name.
+    stranger: Option<String>,
+}
+
+/// Puts together what is to be removed.
+///
+/// # Errors
+/// When the scope names nothing.
+pub(crate) fn made(
+    repository: &Repository,
+    files: &EnvironmentFiles,
+    scope: &Scope,
+    timeout: Option<Duration>,
+) -> Result<Made, Failure> {
+    let graph = selection::graph(repository, Some(files))?;
+    let name = &files.environment.name.value;
+    let installation = &repository.installation;
+    let (scope, chosen, stranger) = match selected(&graph, scope, name) {
+        Ok((scope, chosen)) => (scope, chosen, None),
+        // What is not in the graph any more may still be there.
+        Err(ScopeError::Unknown { kind: "application", .. }) if matches!(scope, Scope::App(_)) => {
+            let Scope::App(app) = scope else { return Err(nothing()) };
+            (scope.clone(), Vec::new(), Some(app.clone()))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let whole = scope == Scope::Platform;
+    let bootstrap = brought(&files.environment.path);
+    let brings = bootstrap.clone();
+    let argocd = installation.argo.namespace.as_str();
+    // What brings the environment goes before everything else, and without what it brought.
+    let goes = |ix: &NodeIx| match &graph.node(*ix).subject {
+        Subject::Application(id) if graph.node(*ix).implicit => id.name() != brings,
+        _ => true,
+    };
+    let members: Vec<NodeIx> = chosen.iter().copied().filter(goes).collect();
+    let nodes = if whole { chosen.clone() } else { between(&graph, &members) };
+    let outside = if whole { Vec::new() } else { dependents(&graph, &members) };
+    let mut plan = plan(repository, files, &graph, &scope, &nodes);
+    if let Some(timeout) = timeout {
+        plan.timeout = timeout;
+    }
+    let named = |ix: &NodeIx| -> Option<(NodeId, ApplicationId)> {
+        let node = graph.node(*ix);
+        let id = forge_core::repository::application_name(name, argocd, &node.subject).id()?;
+        Some((node.id.clone(), id))
+    };
+    let in_git = graph.nodes().iter().filter_map(|node| match &node.subject {
+        Subject::Project(id) if files.projects.contains_key(id) => Some(node.id.clone()),
+        _ => None,
+    });
+    let others = repository.environments.iter().filter(|other| other.environment.name.value != *name);
+    let environment = Environment {
+        name: name.clone(),
+        whole,
+        file: format!("{}/app.yaml", files.environment.path),
+        bootstrap,
+        others: others.map(|o| (o.environment.name.value.clone(), brought(&o.environment.path))).collect(),
+        intents: Intents::of(&installation.argo),
+        argocd: argocd.to_owned(),
+        in_git: in_git.collect(),
+    };
+    Ok(Made {
+        dependents: outside.iter().filter_map(named).collect(),
+        members: members.iter().map(|ix| graph.node(*ix).id.clone()).collect(),
+        environment,
+        plan,
+        nodes,
+        graph,
+        stranger,
+    })
+}
+
+fn nothing() -> Failure {
+    Failure::new(Code::UnknownName, "the scope names nothing").hint("`forge graph` lists stacks and applications")
+}
+
+/// The nodes that a scope names, and no others: a teardown brings nothing along.
+fn selected(graph: &Graph, scope: &Scope, name: &EnvironmentName) -> Result<(Scope, Vec<NodeIx>), ScopeError> {
+    match scope {
+        Scope::Platform => Ok((Scope::Platform, graph.indexes().collect())),
+        Scope::Stack(stack) => Ok((scope.clone(), graph.select(&format!("stack:{stack}"), Some(name))?)),
+        Scope::App(app) => {
+            let nodes = graph.select(app, Some(name))?;
+            let full = nodes.first().map_or_else(|| app.clone(), |ix| graph.node(*ix).id.to_string());
+            Ok((Scope::App(full), nodes))
+        }
+    }
+}
+
+/// What is there.
+pub(crate) struct Seen {
+    /// Applications of nodes, as they are.
+    applications: BTreeMap<NodeId, Value>,
+    /// Applications of the environment that the graph does not know.
+    strangers: BTreeMap<NodeId, Value>,
+    /// Nodes that an interrupted teardown had planned, and that it did not prove gone.
+    earlier: BTreeMap<NodeId, RunNode>,
+    /// ApplicationSets that the teardown of this environment removes.
+    pub(crate) sets: BTreeSet<String>,
+    /// What brings the environment is there.
+    pub(crate) brought: bool,
+    /// No other environment is there: what all share goes too.
+    pub(crate) last: bool,
+}
+
+impl Seen {
+    /// Something has to go in order.
+    pub(crate) fn has_nodes(&self) -> bool {
+        !self.applications.is_empty() || !self.strangers.is_empty() || !self.earlier.is_empty()
+    }
+}
+
+/// A collection, where its kind is served.
+async fn served(cluster: &Cluster, collection: &str, selector: &str) -> Result<Vec<Value>, Failure> {
+    match super::surely(cluster, collection, selector).await {
+        Err(error) if error.is_missing() => Ok(Vec::new()),
+        other => Ok(other?),
+    }
+}
+
+/// Looks at everything that is to be removed, and refuses what must not be.
+///
+/// # Errors
+/// When something that stays depends on it, when somebody else would make it again, or when the cluster does not answer.
+pub(crate) async fn look(cluster: &Cluster, workflows: &str, made: &Made, earlier: &Stored) -> Result<Seen, Failure> {
+    let environment = &made.environment;
+    let mut applications = applications(cluster, made).await?;
+    refuse_needed(cluster, made).await?;
+    let all = served(cluster, &path::argo(&environment.argocd, "applications"), "").await?;
+    believable(&all, &applications, &environment.argocd)?;
+    let sets = served(cluster, &path::argo(&environment.argocd, "applicationsets"), "").await?;
+    let own = own_sets(&sets, environment);
+    let earlier = unfinished(earlier, made);
+    let strangers = strangers(&all, made, &own, &applications, &earlier)?;
+    let last = environment.whole && is_last(cluster, workflows, environment).await?;
+    // All environments share Crossplane: it goes when nobody needs it any more, if it is ours.
+    applications.retain(|node, application| {
+        let shared = made.graph.find(node).is_some_and(|ix| made.graph.node(ix).implicit)
+            && text(application, "/metadata/name") == CROSSPLANE;
+        !shared || (last && render::is_ours(application))
+    });
+    let seen = Seen {
+        brought: named(&all, &environment.bootstrap).is_some(),
+        sets: own,
+        applications,
+        strangers,
+        earlier,
+        last,
+    };
+    refuse_made_again(made, &seen, &all, &sets)?;
+    Ok(seen)
+}
+
+/// The Applications of the nodes that are to go, each asked for by its name.
+async fn applications(cluster: &Cluster, made: &Made) -> Result<BTreeMap<NodeId, Value>, Failure> {
+    let going = made.plan.nodes.iter().filter(|node| made.members.contains(&node.id));
+    let asked: Vec<(NodeId, ApplicationId)> =
+        going.filter_map(|node| Some((node.id.clone(), node.application.id()?))).collect();
+    living(cluster, asked).await
+}
+
+async fn living(cluster: &Cluster, asked: Vec<(NodeId, ApplicationId)>) -> Result<BTreeMap<NodeId, Value>, Failure> {
+    let looks = futures::stream::iter(asked).map(|(node, id)| async move {
+        let object = path::object(&path::argo(id.namespace.as_str(), "applications"), id.name());
+        Ok::<_, Failure>((node, cluster.get(&object).await?))
+    });
+    let mut found = BTreeMap::new();
+    let mut looks = looks.buffer_unordered(AT_ONCE);
+    while let Some(look) = looks.next().await {
+        let (node, application) = look?;
+        found.extend(application.map(|application| (node, application)));
+    }
+    Ok(found)
+}
+
+/// Nothing is removed while something that depends on it exists, and stays (INV-6).
+async fn refuse_needed(cluster: &Cluster, made: &Made) -> Result<(), Failure> {
+    let living = living(cluster, made.dependents.clone()).await?;
+    if living.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = living.keys().map(|node| format!("`{node}`")).collect();
+    let scope = &made.plan.scope;
+    let message = format!("{} depend on {scope} and exist; nothing was written", listed(&names));
+    Err(Failure::new(Code::StillNeeded, message)
+        .hint("remove them first, or name a scope that holds them: `--scope stack:NAME`, `--scope platform`"))
+}
+
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// A list that lacks what was just found by its name is not believed (INV-10).
+fn believable(all: &[Value], found: &BTreeMap<NodeId, Value>, argocd: &str) -> Result<(), Failure> {
+    let here = |application: &&Value| text(application, "/metadata/namespace") == argocd;
+    let missing = found.values().filter(here).find(|known| {
+        let uid = text(known, "/metadata/uid");
+        !all.iter().any(|listed| text(listed, "/metadata/uid") == uid)
+    });
+    match missing {
+        None => Ok(()),
+        Some(known) => {
+            let name = text(known, "/metadata/name");
+            let message = format!("the list of Applications lacks `{name}`, which is there: it is not believed");
+            Err(Failure::new(Code::Unreachable, message).hint("nothing was written; run it again"))
+        }
+    }
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn named<'v>(all: &'v [Value], name: &str) -> Option<&'v Value> {
+    all.iter().find(|object| text(object, "/metadata/name") == name)
+}
+
+/// The ApplicationSets that belong to an environment: those of the layout, and what else its `app.yaml` brings.
+fn own_sets(sets: &[Value], environment: &Environment) -> BTreeSet<String> {
+    let layout = [format!("{}-apps", environment.name), "platform-clusters".to_owned()];
+    let brings = |set: &Value| creator(set) == Some(Creator::Application(environment.bootstrap.clone()));
+    let ours = |set: &&Value| {
+        let name = text(set, "/metadata/name");
+        let clusters = name == "platform-clusters" && environment.name.as_str() != "platform";
+        brings(set) || (layout.iter().any(|known| known == name) && !clusters)
+    };
+    sets.iter().filter(ours).map(|set| text(set, "/metadata/name").to_owned()).collect()
+}
+
+/// Nodes that an interrupted teardown had planned and did not prove gone, from the newest that knows each.
+fn unfinished(earlier: &Stored, made: &Made) -> BTreeMap<NodeId, RunNode> {
+    let mut found: BTreeMap<NodeId, RunNode> = BTreeMap::new();
+    let teardowns = earlier.runs.iter().take_while(|run| {
+        // A deployment since then has made everything anew.
+        run.plan.action == RunAction::Teardown
+    });
+    let mut over: BTreeSet<NodeId> = BTreeSet::new();
+    for run in teardowns {
+        for node in run.plan.nodes() {
+            let entry = run.record.entries.get(&node.id);
+            let gone = entry.is_some_and(|entry| matches!(entry.decision, forge_core::gate::Decision::Gone(_)));
+            if gone || run.record.header.ended.as_ref().is_some_and(|ended| ended.verdict == Verdict::Done) {
+                over.insert(node.id.clone());
+            }
+            let wanted = made.environment.whole || made.members.contains(&node.id);
+            if wanted && !over.contains(&node.id) && !found.contains_key(&node.id) {
+                found.insert(node.id.clone(), node.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Applications of the environment's AppProject that no node stands for and that are ours: made by a set of the environment, or
+/// handed over by name in the scope.
+fn strangers(
+    all: &[Value],
+    made: &Made,
+    sets: &BTreeSet<String>,
+    nodes: &BTreeMap<NodeId, Value>,
+    earlier: &BTreeMap<NodeId, RunNode>,
+) -> Result<BTreeMap<NodeId, Value>, Failure> {
+    let environment = &made.environment;
+    let known: BTreeSet<&str> = nodes.values().map(|application| text(application, "/metadata/uid")).collect();
+    let in_project = |application: &&Value| text(application, "/spec/project") == environment.name.as_str();
+    let mut found = BTreeMap::new();
+    for application in all.iter().filter(in_project).filter(|found| !known.contains(text(found, "/metadata/uid"))) {
+        let name = text(application, "/metadata/name");
+        let Ok(id) = format!("{}/{name}", environment.argocd).parse::<NodeId>() else { continue };
+        let by_set = matches!(creator(application), Some(Creator::Set(set)) if sets.contains(&set));
+        let meant = match &made.stranger {
+            Some(stranger) => stranger == name || *stranger == id.as_str(),
+            None => environment.whole && (by_set || earlier.contains_key(&id)),
+        };
+        if meant {
+            found.insert(id, application.clone());
+        }
+    }
+    match &made.stranger {
+        Some(stranger) if found.is_empty() && earlier.is_empty() => Err(Failure::new(
+            Code::UnknownName,
+            format!("neither the graph nor AppProject `{}` has an Application `{stranger}`", environment.name),
+        )
+        .hint("`forge status` lists Applications that are not in the graph")),
+        _ => Ok(found),
+    }
+}
+
+/// Whether no other environment of the installation is there, by its receipt, its AppProject, or what brings it.
+async fn is_last(cluster: &Cluster, workflows: &str, environment: &Environment) -> Result<bool, Failure> {
+    let argocd = &environment.argocd;
+    for (other, bootstrap) in &environment.others {
+        let project = cluster.get(&path::object(&path::argo(argocd, "appprojects"), other.as_str())).await?;
+        let brings = cluster.get(&path::object(&path::argo(argocd, "applications"), bootstrap)).await?;
+        if project.is_some_and(|project| render::is_ours(&project)) || brings.is_some() {
+            return Ok(false);
+        }
+    }
+    // Other repositories may share the cluster: their receipts say so.
+    let selector = format!("{}=forge,{}", render::MANAGED_BY, render::ENVIRONMENT_LABEL);
+    let receipts = served(cluster, &path::config_maps(workflows), &selector).await?;
+    let own = format!("forge-bootstrap-{}", environment.name);
+    let receipt = |found: &&Value| text(found, "/metadata/name").starts_with("forge-bootstrap-");
+    Ok(receipts.iter().filter(receipt).all(|found| text(found, "/metadata/name") == own))
+}
+
+fn names<'v>(objects: impl Iterator<Item = &'v Value>) -> BTreeSet<String> {
+    objects.map(|object| text(object, "/metadata/name").to_owned()).collect()
+}
+
+/// What somebody else would make again is not removed: it would come back at once.
+fn refuse_made_again(made: &Made, seen: &Seen, all: &[Value], sets: &[Value]) -> Result<(), Failure> {
+    let environment = &made.environment;
+    let automated = |application: &&Value| {
+        let policy = application.pointer("/spec/syncPolicy/automated");
+        policy.is_some_and(|policy| policy.is_object() && policy.get("enabled") != Some(&json!(false)))
+    };
+    let going = names(seen.applications.values().chain(seen.strangers.values()));
+    let makers = Makers {
+        whole: environment.whole,
+        bootstrap: environment.bootstrap.clone(),
+        others: names(sets.iter().filter(|set| !seen.sets.contains(text(set, "/metadata/name")))),
+        own: seen.sets.clone(),
+        automated: names(all.iter().filter(automated)),
+        going,
+    };
+    let again = |(node, application): (&NodeId, &Value)| {
+        let by = made_again(application, &makers, environment.in_git.contains(node))?;
+        Some(format!("`{node}` by {by}"))
+    };
+    let mut found: Vec<String> = seen.applications.iter().chain(&seen.strangers).filter_map(again).collect();
+    // What brings the environment comes back as long as a root set that is somebody else's reads its file.
+    let root = named(sets, ROOT_SET).filter(|root| !render::is_ours(root) && environment.whole && seen.brought);
+    if root.is_some_and(|root| exclusion(root, &environment.file).is_some()) {
+        found.push(format!("`{}` by ApplicationSet {ROOT_SET}, which is somebody else's", environment.bootstrap));
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let message = format!("would be made again: {}; nothing was written", listed(&found));
+    Err(Failure::new(Code::MadeAgain, message)
+        .hint("take them out of what makes them, in Git, and push; then tear down again"))
+}
+
+/// The run that removes what was seen: what each Application has made is asked of Argo CD.
+///
+/// # Errors
+/// When the run cannot be named.
+pub(crate) async fn run(argocd: &ArgoCd, made: &Made, seen: &Seen, runner: Runner) -> Result<RunPlan, Failure> {
+    let living = seen.applications.iter().chain(&seen.strangers);
+    let asked: Vec<(NodeId, Value)> = living.map(|(node, application)| (node.clone(), application.clone())).collect();
+    let looks = futures::stream::iter(asked).map(|(node, application)| async move {
+        let removal = removal(argocd, &application).await;
+        (node, removal)
+    });
+    let mut removals: BTreeMap<NodeId, Removal> = looks.buffer_unordered(AT_ONCE).collect().await;
+    for (node, earlier) in &seen.earlier {
+        let Some(before) = &earlier.removal else { continue };
+        match removals.get_mut(node) {
+            // What an earlier run knew of and what is left of it now: the one that is there is the one that goes.
+            Some(now) if now.uid == before.uid => now.members.extend(before.members.iter().cloned()),
+            Some(_) => {}
+            None => {
+                removals.insert(node.clone(), Removal { uid: None, ..before.clone() });
+            }
+        }
+    }
+    for removal in removals.values_mut() {
+        removal.members.sort_unstable();
+        removal.members.dedup();
+    }
+    let planned: BTreeMap<&NodeId, &PlannedNode> = made.plan.nodes.iter().map(|node| (&node.id, node)).collect();
+    let strangers: Vec<RunNode> = seen
+        .strangers
+        .keys()
+        .chain(seen.earlier.keys().filter(|node| !planned.contains_key(node) && !seen.strangers.contains_key(*node)))
+        .filter_map(|node| stranger(node, removals.get(node)?.clone(), &made.plan))
+        .collect();
+    let tasks = reversed(&made.graph, &made.nodes, strangers, |node| {
+        let planned = planned.get(node).filter(|_| made.members.contains(node))?;
+        Some(RunNode {
+            id: node.clone(),
+            application: planned.application.id()?,
+            content: Content::Revisions { revisions: Vec::new() },
+            requires: Vec::new(),
+            health: Vec::new(),
+            timeouts: planned.timeouts,
+            retry: planned.retry,
+            removal: Some(removals.get(node)?.clone()),
+        })
+    });
+    let digest = Digest::of_json(&json!({"teardown": made.plan.hash}));
+    let name = format!("{}-{}", made.plan.environment, digest.short(10));
+    let id: RunId = name.parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
+    let mut run = RunPlan::teardown(id, &made.plan, tasks);
+    run.runner = runner;
+    Ok(run)
+}
+
+/// An Application that the graph does not know, as a node.
+fn stranger(node: &NodeId, removal: Removal, plan: &Plan) -> Option<RunNode> {
+    let limits = plan.nodes.first().map(|node| (node.timeouts, node.retry));
+    let (timeouts, retry) = limits.unwrap_or_else(default_limits);
+    Some(RunNode {
+        id: node.clone(),
+        application: node.as_str().parse().ok()?,
+        content: Content::Revisions { revisions: Vec::new() },
+        requires: Vec::new(),
+        health: Vec::new(),
+        timeouts,
+        retry,
+        removal: Some(removal),
+    })
+}
+
+/// Limits of something that no graph says anything about: those of a graph that says nothing.
+fn default_limits() -> (forge_core::gate::Timeouts, forge_core::gate::Retry) {
+    let seconds = Duration::from_seconds;
+    let timeouts = forge_core::gate::Timeouts { sync: seconds(300), health: seconds(600) };
+    (timeouts, forge_core::gate::Retry { limit: 0, backoff: seconds(5), factor: 2, max: seconds(60) })
+}
+
+/// What there is to remove of an Application. Where Argo CD shows no tree, what the Application says of itself must do.
+async fn removal(argocd: &ArgoCd, application: &Value) -> Removal {
+    let id = format!("{}/{}", text(application, "/metadata/namespace"), text(application, "/metadata/name"));
+    let tree = match id.parse::<ApplicationId>() {
+        Ok(id) => argocd.tree(&id).await.unwrap_or_default(),
+        Err(_) => Value::Null,
+    };
+    let members = members(application, &tree);
+    let destination = text(application, "/spec/destination/namespace");
+    let mut namespaces: BTreeSet<String> = members.iter().map(|member| member.namespace.clone()).collect();
+    namespaces.insert(destination.to_owned());
+    namespaces.remove("");
+    Removal {
+        uid: Some(text(application, "/metadata/uid").to_owned()),
+        project: match text(application, "/spec/project") {
+            "" => "default".to_owned(),
+            project => project.to_owned(),
+        },
+        here: is_here(application),
+        namespaces: namespaces.into_iter().collect(),
+        members,
+    }
+}
+
+/// It deploys to the cluster that runs Argo CD, by the name that Argo CD has for that.
+fn is_here(application: &Value) -> bool {
+    let server = text(application, "/spec/destination/server");
+    server == "https://kubernetes.default.svc" || text(application, "/spec/destination/name") == "in-cluster"
+}
+
+/// What the volumes of these nodes are in the way of: claims in another cluster cannot be secured from here.
+pub(crate) fn out_of_reach(run: &RunPlan) -> Vec<String> {
+    let elsewhere = run.nodes().filter(|node| node.removal.as_ref().is_some_and(|removal| !removal.here));
+    let claims = elsewhere.flat_map(|node| node.removal.iter().flat_map(|removal| &removal.members));
+    let is_claim = |member: &&teardown::Member| member.group.is_empty() && member.kind == "PersistentVolumeClaim";
+    claims.filter(is_claim).map(ToString::to_string).collect()
+}

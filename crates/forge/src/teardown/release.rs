@@ -1,0 +1,154 @@
+//! Finalizers that a person gives up by name (`--release-finalizer`): of one object each, that is already being deleted and that
+//! belongs to the environment. Never done silently: what was taken away, whose it was and since when is in the record.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::run::RunPlan;
+use forge_core::teardown::{Kept, Member, ReleasedFinalizer, Remnant, RemovalRecord, Target};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Teardown, at_version};
+use crate::cluster::{Kind, path};
+use crate::failpoint;
+
+fn unreleasable(target: &Target, why: &str) -> Failure {
+    Failure::new(Code::NotReleasable, format!("the finalizers of {target} cannot be given up: {why}"))
+        .hint("write the object as the message about it names it, with its group where the kind is ambiguous")
+}
+
+impl Teardown<'_> {
+    /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now.
+    pub(super) async fn release(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+        for target in &self.options.targets {
+            let done = record.borrow().released.iter().any(|released| released.object == target.to_string());
+            if !done && let Some(released) = self.released(target, plan).await? {
+                record.borrow_mut().released.push(released);
+            }
+        }
+        Ok(())
+    }
+
+    async fn released(&self, target: &Target, plan: &RunPlan) -> Result<Option<ReleasedFinalizer>, Failure> {
+        if target.kind == "Namespace" {
+            return Err(unreleasable(target, "a namespace goes when what is in it is gone: name that"));
+        }
+        let kinds = self.kinds.meant(target).await?;
+        let kind: &Kind = match kinds.as_slice() {
+            [kind] => kind,
+            [] => return Err(unreleasable(target, "the cluster serves no such kind in such a place")),
+            several => {
+                let groups: Vec<&str> = several.iter().map(|kind| kind.group.as_str()).collect();
+                return Err(unreleasable(target, &format!("several groups have this kind: {}", groups.join(", "))));
+            }
+        };
+        let object = path::object(&kind.collection(&target.namespace), &target.name);
+        // It may go by itself, and it may not be its turn yet.
+        let Some(live) = self.cluster.get(&object).await? else { return Ok(None) };
+        let remnant = Remnant::read(&target.to_string(), &live);
+        if remnant.deleting.is_none() || remnant.finalizers.is_empty() {
+            return Ok(None);
+        }
+        if !belongs(target, kind, plan) {
+            return Err(unreleasable(target, "it belongs to no node of this teardown"));
+        }
+        let patch = at_version(json!({"metadata": {"finalizers": Value::Null}}), &live);
+        failpoint::write(&format!("{target} loses its finalizers"));
+        match self.cluster.merge(&object, &patch).await {
+            // Somebody wrote it meanwhile: looked at again in a moment.
+            Err(error) if error.is_conflict() || error.is_missing() => return Ok(None),
+            other => other?,
+        };
+        Ok(Some(ReleasedFinalizer {
+            object: target.to_string(),
+            finalizers: remnant.finalizers.iter().map(ToString::to_string).collect(),
+            deleting: remnant.deleting,
+            at: Timestamp::now(),
+        }))
+    }
+
+    /// What was to be given up and is still there at the end.
+    pub(super) async fn unreleased(&self, record: &RefCell<RemovalRecord>) -> Result<Vec<Kept>, Failure> {
+        let mut left = Vec::new();
+        for target in &self.options.targets {
+            if record.borrow().released.iter().any(|released| released.object == target.to_string()) {
+                continue;
+            }
+            for kind in self.kinds.meant(target).await? {
+                let object = path::object(&kind.collection(&target.namespace), &target.name);
+                if self.cluster.get(&object).await?.is_some() {
+                    let why = "it was named with --release-finalizer, and nobody asked it to go".to_owned();
+                    left.push(Kept { object: target.to_string(), why });
+                }
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// It was made by a node of this teardown, is the Application of one, or is in a namespace that one deploys to.
+fn belongs(target: &Target, kind: &Kind, plan: &RunPlan) -> bool {
+    let same = |member: &Member| {
+        member.kind == target.kind
+            && member.group == kind.group
+            && member.namespace == target.namespace
+            && member.name == target.name
+    };
+    let removals = || plan.nodes().filter_map(|node| node.removal.as_ref());
+    let namespaces: BTreeSet<&str> = removals().flat_map(|removal| &removal.namespaces).map(String::as_str).collect();
+    let application = kind.group == "argoproj.io"
+        && kind.kind == "Application"
+        && plan.nodes().any(|node| {
+            node.application.namespace.as_str() == target.namespace && node.application.name() == target.name
+        });
+    application
+        || removals().flat_map(|removal| &removal.members).any(same)
+        || namespaces.contains(target.namespace.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> RunPlan {
+        serde_json::from_str(
+            r#"{"run": "r-1", "environment": "dev", "action": "teardown", "scope": "platform", "timeout": "1h",
+                "runner": "plugin", "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
+                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
+                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
+                    "removal": {"uid": "1", "project": "dev", "here": true, "namespaces": ["shop"],
+                        "members": [{"group": "g.example.com", "version": "v1", "kind": "Widget", "name": "main"}]}}}]}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_belongs_to_the_environment_can_be_given_up() {
+        let of = |text: &str, group: &str| {
+            let target: Target = text.parse().unwrap();
+            let kind = Kind {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: target.kind.clone(),
+                plural: "x".to_owned(),
+                namespaced: !target.namespace.is_empty(),
+                listed: true,
+            };
+            belongs(&target, &kind, &plan())
+        };
+        assert!(of("Widget/main", "g.example.com") && of("PersistentVolumeClaim/shop/data", ""));
+        assert!(of("Application/argocd/db", "argoproj.io"));
+        for (other, group) in [
+            ("Widget/main", "other.example.com"),
+            ("Widget/other", "g.example.com"),
+            ("ConfigMap/kube-system/x", ""),
+            ("Application/argocd/somebodys", "argoproj.io"),
+        ] {
+            assert!(!of(other, group), "{other}");
+        }
+    }
+}

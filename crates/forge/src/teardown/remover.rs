@@ -1,0 +1,366 @@
+//! Takes a node from its start to its end: reads, asks [`teardown::decide`], does what is due, reads again (SPEC.md sections 4
+//! and 6). Plugin and pod runner use it, with the account that can get and delete Applications and nothing else.
+//!
+//! That Argo CD has no such Application is asked by name before it counts, and is not enough: whoever conducts the run looks for
+//! the Application and for everything that it had made in the cluster itself, and writes down what that came to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forge_core::gate::{self, PredecessorState};
+use forge_core::name::NodeId;
+use forge_core::run::{Asked, Entry, Openings, RunPlan, not_asked_yet};
+use forge_core::teardown::{
+    self, ApplicationState, Decision, DependentState, Observed, Progress, Remnant, Wait, Waiting, Wanted, remember,
+};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::argocd::{Application, Feed, Known};
+use crate::metrics::Metrics;
+use crate::prove::LAST_WORD;
+use crate::recorder::Recorder;
+
+/// Between two readings of what nobody tells of by itself.
+const POLL: Duration = Duration::from_millis(500);
+/// Between two requests that nobody has answered the way we want.
+const AGAIN: Duration = Duration::from_secs(5);
+/// After a request that failed on its way.
+const SOON: Duration = Duration::from_millis(500);
+/// When something that is being deleted is looked at more closely, and how often from then on.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// A node that is to go.
+struct Target {
+    wanted: Wanted,
+    project: String,
+}
+
+/// Removes the nodes of one run.
+pub(crate) struct Remover {
+    feed: Arc<Feed>,
+    recorder: Arc<Recorder>,
+    metrics: Arc<Metrics>,
+    targets: BTreeMap<NodeId, Arc<Target>>,
+    openings: Openings,
+    deadline: Timestamp,
+}
+
+impl Remover {
+    pub(crate) fn new(
+        plan: &RunPlan,
+        deadline: Timestamp,
+        feed: Arc<Feed>,
+        recorder: Arc<Recorder>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let projects: BTreeMap<&NodeId, &str> =
+            plan.nodes().filter_map(|node| Some((&node.id, node.removal.as_ref()?.project.as_str()))).collect();
+        let target = |wanted: Wanted| {
+            let project = projects.get(&wanted.node).copied().unwrap_or_default().to_owned();
+            (wanted.node.clone(), Arc::new(Target { wanted, project }))
+        };
+        let targets = plan.removals().into_iter().map(target).collect();
+        Self { feed, recorder, metrics, targets, openings: Openings::of(plan), deadline }
+    }
+
+    /// True if the run has such a node.
+    pub(crate) fn knows(&self, node: &NodeId) -> bool {
+        self.targets.contains_key(node)
+    }
+
+    /// Takes a node to its end and says how it ended; nothing for a node that the run does not have.
+    pub(crate) async fn remove(&self, node: &NodeId) -> Option<gate::Decision> {
+        let target = self.targets.get(node)?.clone();
+        if let Some(entry) = self.recorder.entry(node).filter(Entry::is_final) {
+            return Some(entry.decision);
+        }
+        Some(Way::new(self, target).go().await)
+    }
+
+    /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band.
+    pub(crate) async fn opened(&self, band: usize) -> Option<()> {
+        self.recorder.opened(&self.openings, band, self.deadline).await
+    }
+
+    /// What is said of a node before anything is read of it. One that is asked for before its time has not begun.
+    fn first_answer(&self, wanted: &Wanted) -> gate::Decision {
+        let living = self.dependents(wanted).into_iter().find(|(_, state)| *state != DependentState::Gone);
+        match living {
+            Some((node, _)) => {
+                let on = Waiting::Dependent { node };
+                Decision::Wait(Wait { on, until: self.deadline, since: None }).into()
+            }
+            None => not_asked_yet(self.deadline),
+        }
+    }
+
+    fn dependents(&self, wanted: &Wanted) -> BTreeMap<NodeId, DependentState> {
+        let state = |state| match state {
+            PredecessorState::Proven => DependentState::Gone,
+            PredecessorState::Waiting => DependentState::Living,
+            PredecessorState::Failed => DependentState::Failed,
+        };
+        let known = self.recorder.predecessors(&wanted.dependents);
+        known.into_iter().map(|(node, known)| (node, state(known))).collect()
+    }
+}
+
+/// One node on its way.
+struct Way<'r> {
+    remover: &'r Remover,
+    target: Arc<Target>,
+    entry: Entry,
+    states: watch::Receiver<Known>,
+    /// How many nodes had failed when it was looked at last.
+    failures: usize,
+    /// What keeps it, as far as somebody looked.
+    remnants: Vec<Remnant>,
+    /// When that was looked at last.
+    looked: Option<Instant>,
+    /// When its deletion was asked for last.
+    asked: Option<Instant>,
+}
+
+/// What to do after a decision.
+enum Next {
+    /// It ended.
+    End,
+    /// Look again at once.
+    Again,
+    /// Look again when something changes, at the latest after this.
+    Wait(Duration),
+}
+
+impl<'r> Way<'r> {
+    fn new(remover: &'r Remover, target: Arc<Target>) -> Self {
+        let now = Timestamp::now();
+        let node = &target.wanted.node;
+        let fresh = || Entry {
+            node: node.clone(),
+            progress: gate::Progress::default(),
+            decision: remover.first_answer(&target.wanted),
+            since: now,
+            started: None,
+            healthy: None,
+            asked: Vec::new(),
+            removal: None,
+        };
+        let mut entry = remover.recorder.entry(node).unwrap_or_else(fresh);
+        entry.started.get_or_insert(now);
+        let states = remover.feed.subscribe(&target.wanted.application);
+        Self { remover, entry, states, failures: 0, remnants: Vec::new(), looked: None, asked: None, target }
+    }
+
+    async fn go(mut self) -> gate::Decision {
+        let mut changes = self.remover.recorder.subscribe();
+        // Whoever supervises the agent sees that this node was asked for, even where nothing can be read of it yet.
+        self.remover.recorder.put(self.entry.clone());
+        loop {
+            changes.borrow_and_update();
+            self.failures = self.remover.recorder.failures();
+            let known = self.states.borrow_and_update().clone();
+            let next = match known {
+                // Nothing may be decided about what was never read.
+                Known::Unread if Timestamp::now() < self.remover.deadline => Next::Wait(AGAIN),
+                known => self.step(&known).await,
+            };
+            match next {
+                Next::End => return self.entry.decision,
+                Next::Again => {}
+                Next::Wait(at_most) => self.wait(&mut changes, at_most).await,
+            }
+        }
+    }
+
+    /// Waits until there is something to look at. Who waits for a dependent hears of every node that ends, and hardly any of
+    /// them matters to it.
+    async fn wait(&mut self, changes: &mut watch::Receiver<u64>, at_most: Duration) {
+        let awaited = self.awaited();
+        let until = Instant::now() + at_most;
+        loop {
+            tokio::select! {
+                _ = self.states.changed() => return,
+                _ = changes.changed(), if awaited.is_some() => {
+                    let as_before = |node: &NodeId| self.remover.recorder.is_waited_for(node, self.failures);
+                    if !awaited.as_ref().is_some_and(as_before) {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// The dependent that it waits for.
+    fn awaited(&self) -> Option<NodeId> {
+        match &self.entry.decision {
+            gate::Decision::Wait(gate::Wait {
+                on: gate::WaitingFor::Removal { on: Waiting::Dependent { node } }, ..
+            }) => Some(node.clone()),
+            _ => None,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        self.entry.removal.clone().unwrap_or_default()
+    }
+
+    /// Looks, decides, stores, and does what is due.
+    async fn step(&mut self, known: &Known) -> Next {
+        let application = match self.application(known).await {
+            Ok(application) => application,
+            // Argo CD does not answer: nothing is known, and nothing follows from it.
+            Err(next) => return next,
+        };
+        let clearance = match &application {
+            Some(_) => None,
+            None => self.remover.recorder.clearance(&self.target.wanted.node).await,
+        };
+        if let Some(application) = &application {
+            self.look_closer(application).await;
+        }
+        let now = Timestamp::now();
+        let mut observed = Observed {
+            dependents: self.remover.dependents(&self.target.wanted),
+            deadline: self.remover.deadline,
+            progress: self.progress(),
+            application: application.as_ref().map(|application| self.state(application)),
+            clearance,
+        };
+        observed.progress = remember(&self.target.wanted, &observed, now);
+        let decision = teardown::decide(&self.target.wanted, &observed, now);
+        self.entry.removal = Some(observed.progress);
+        self.note(&decision, now);
+        self.remover.metrics.decided(&self.entry.decision);
+        match decision {
+            Decision::Wait(wait) => {
+                let held = matches!(wait.on, Waiting::Dependent { .. });
+                let longer = if held { LAST_WORD } else { Duration::from_millis(1) };
+                let until = Duration::try_from(wait.until.duration_since(now)).unwrap_or(Duration::ZERO) + longer;
+                let next = self.act(&wait.on).await;
+                self.remover.recorder.put(self.entry.clone());
+                match next {
+                    Next::Wait(at_most) => Next::Wait(at_most.min(until)),
+                    other => other,
+                }
+            }
+            Decision::Gone(_) | Decision::Failed(_) => {
+                self.remover.recorder.commit(self.entry.clone()).await;
+                Next::End
+            }
+        }
+    }
+
+    /// The Application as it is. That there is none is believed when Argo CD, asked by name, says so too: one list that came
+    /// back empty says nothing (INV-10).
+    async fn application(&self, known: &Known) -> Result<Option<Application>, Next> {
+        match known {
+            Known::Seen(application) => Ok(Some(application.as_ref().clone())),
+            Known::Absent | Known::Unread => {
+                let id = &self.target.wanted.application;
+                match self.remover.feed.argocd().find(id, &self.target.project).await {
+                    Ok(Some(application)) => {
+                        self.remover.feed.offer(application.clone());
+                        Ok(Some(application))
+                    }
+                    Ok(None) => Ok(None),
+                    Err(_) if Timestamp::now() < self.remover.deadline => Err(Next::Wait(SOON)),
+                    // The end of the run is the end of every wait.
+                    Err(_) => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Something that takes its time is looked at: what keeps it is named.
+    async fn look_closer(&mut self, application: &Application) {
+        let since = self.progress().deleting_since.filter(|_| application.deleting);
+        let slow = since.is_some_and(|since| {
+            Duration::try_from(Timestamp::now().duration_since(since)).is_ok_and(|age| age >= SLOW)
+        });
+        if !slow || self.looked.is_some_and(|at| at.elapsed() < SLOW) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        // What cannot be looked at is told by the next look.
+        if let Ok(found) = self.remover.feed.argocd().remnants(&application.id).await {
+            self.remnants = found;
+        }
+    }
+
+    fn state(&self, application: &Application) -> ApplicationState {
+        ApplicationState {
+            uid: application.uid.clone(),
+            deleting: application.deleting,
+            in_flight: application.in_flight,
+            error: application.deletion_error.clone(),
+            creator: application.creator.clone(),
+            remnants: self.remnants.clone(),
+        }
+    }
+
+    /// Keeps the answer, and since when it is the answer.
+    fn note(&mut self, decision: &Decision, now: Timestamp) {
+        let decision = gate::Decision::from(decision.clone());
+        let same = match (&self.entry.decision, &decision) {
+            (gate::Decision::Wait(before), gate::Decision::Wait(after)) => before.on == after.on,
+            (before, after) => before == after,
+        };
+        if !same {
+            self.entry.since = now;
+        }
+        self.entry.decision = decision;
+    }
+
+    /// Does what is due, once.
+    async fn act(&mut self, on: &Waiting) -> Next {
+        match on {
+            Waiting::Request => self.request().await,
+            // A request that does not show is sent again: it asks for the same thing.
+            Waiting::Shown { .. } if self.asked.is_none_or(|at| at.elapsed() >= AGAIN) => self.request().await,
+            Waiting::Dependent { .. } => Next::Wait(AGAIN),
+            Waiting::Deletion { .. } => Next::Wait(SLOW),
+            Waiting::Shown { .. } | Waiting::Operation | Waiting::Clearance | Waiting::Members { .. } => {
+                Next::Wait(POLL)
+            }
+        }
+    }
+
+    async fn request(&mut self) -> Next {
+        // Somebody may have stopped the run since this node was asked for: then nothing new goes.
+        if !self.remover.recorder.may_start().await {
+            return Next::Wait(SOON);
+        }
+        let (id, project) = (self.target.wanted.application.clone(), self.target.project.clone());
+        let argocd = self.remover.feed.argocd();
+        // What the feed shows may be older than what is: exactly the one that was planned is deleted, or none.
+        let sent = match argocd.find(&id, &project).await {
+            Ok(Some(found)) if Some(&found.uid) == self.target.wanted.uid.as_ref() && !found.deleting => {
+                argocd.delete(&id, &project, true).await
+            }
+            Ok(Some(found)) => {
+                self.remover.feed.offer(found);
+                return Next::Wait(SOON);
+            }
+            Ok(None) => return Next::Wait(SOON),
+            Err(error) => Err(error),
+        };
+        let (now, mut progress) = (Timestamp::now(), self.progress());
+        self.asked = Some(Instant::now());
+        match sent {
+            Ok(()) => progress.refused = None,
+            // It may have arrived all the same.
+            Err(error) if error.is_transient() => {}
+            Err(error) => progress.refused = Some(error.to_string()),
+        }
+        if progress.requested.is_none() {
+            progress.requested = Some(now);
+            self.entry.asked.push(Asked { attempt: 1, at: now });
+        }
+        self.entry.removal = Some(progress);
+        Next::Again
+    }
+}

@@ -1,0 +1,210 @@
+//! What becomes of volumes, before the first node goes (SPEC.md section 5): every bound volume of the environment's namespaces
+//! is set to outlive its claim and read back, or copied, or given up. Found from both sides, by volume and by claim, because
+//! one list that came back short would be somebody's data (INV-10).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::executor::PvPolicy;
+use forge_core::failure::Failure;
+use forge_core::name::clip;
+use forge_core::run::RunPlan;
+use forge_core::teardown::{
+    PROTECTED, RemovalRecord, RetainedVolume, Snapshot, Volume, bound, is_retained, restored, retained,
+    snapshot_content_retained, snapshots,
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::look::out_of_reach;
+use super::{PATIENCE, Teardown, surely};
+use crate::cluster::path;
+use crate::failpoint;
+
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// Between two looks at a copy that is being made.
+const PAUSE: Duration = Duration::from_secs(1);
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+
+fn refused(why: &[String]) -> Failure {
+    let message = format!("{}; no node was removed", why.join("; "));
+    Failure::new(Code::VolumesUnsecured, message).hint(
+        "secure what is named by hand, choose another --pv-policy, or give the volumes up with --pv-policy delete",
+    )
+}
+
+impl Teardown<'_> {
+    /// Does with volumes what was decided.
+    pub(super) async fn secure_volumes(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+        let policy = self.options.policy;
+        let elsewhere = out_of_reach(plan);
+        if policy != PvPolicy::Delete && !elsewhere.is_empty() {
+            let claims: Vec<String> =
+                elsewhere.iter().map(|claim| format!("{} is in another cluster", clip(claim))).collect();
+            return Err(refused(&claims));
+        }
+        let volumes = self.volumes(plan).await?;
+        let copies = match policy {
+            PvPolicy::Retain => {
+                self.retain(&volumes).await?;
+                BTreeMap::new()
+            }
+            PvPolicy::Delete => {
+                self.restore(&volumes).await?;
+                BTreeMap::new()
+            }
+            PvPolicy::Snapshot => {
+                let copies = self.copy(&volumes).await?;
+                self.restore(&volumes).await?;
+                copies
+            }
+        };
+        let stays = |volume: &&Volume| {
+            policy == PvPolicy::Retain
+                || copies.contains_key(&volume.name)
+                || (restored(volume).is_none() && volume.is_retained())
+        };
+        let told = volumes.iter().filter(stays).map(|volume| RetainedVolume {
+            volume: volume.name.clone(),
+            claim: format!("{}/{}", volume.namespace, volume.claim),
+            before: volume.before.clone().or_else(|| (!volume.is_retained()).then(|| volume.policy.clone())),
+            snapshot: copies.get(&volume.name).cloned(),
+        });
+        let told: Vec<RetainedVolume> = told.collect();
+        let mut record = record.borrow_mut();
+        for volume in told {
+            if !record.retained.iter().any(|known| known.volume == volume.volume) {
+                record.retained.push(volume);
+            }
+        }
+        Ok(())
+    }
+
+    /// The namespaces whose volumes are meant: those that nodes deploy to in this cluster, and never the cluster's own or Argo's.
+    fn namespaces(&self, plan: &RunPlan) -> BTreeSet<String> {
+        let here = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
+        let foreign = [self.places.argocd.as_str(), self.places.workflows.as_str()];
+        let named = here.flat_map(|removal| &removal.namespaces);
+        named.filter(|name| !PROTECTED.contains(&name.as_str()) && !foreign.contains(&name.as_str())).cloned().collect()
+    }
+
+    /// Every bound volume of the environment: those whose claims are in its namespaces, and those of claims that its nodes have
+    /// elsewhere.
+    async fn volumes(&self, plan: &RunPlan) -> Result<Vec<Volume>, Failure> {
+        let namespaces = self.namespaces(plan);
+        let all = surely(self.cluster, VOLUMES, "").await?;
+        let mut found: BTreeMap<String, Volume> =
+            bound(&all, &namespaces).into_iter().map(|volume| (volume.name.clone(), volume)).collect();
+        let mut claims: Vec<Value> = Vec::new();
+        for namespace in &namespaces {
+            claims.extend(surely(self.cluster, &path::core(namespace, "persistentvolumeclaims"), "").await?);
+        }
+        let members = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
+        let members = members.flat_map(|removal| &removal.members);
+        for member in members.filter(|member| member.group.is_empty() && member.kind == "PersistentVolumeClaim") {
+            let claim = path::object(&path::core(&member.namespace, "persistentvolumeclaims"), &member.name);
+            claims.extend(self.cluster.get(&claim).await?);
+        }
+        for claim in &claims {
+            let Some(name) = claim.pointer("/spec/volumeName").and_then(Value::as_str).filter(|name| !name.is_empty())
+            else {
+                continue;
+            };
+            if !found.contains_key(name) {
+                let volume = self.cluster.get(&path::object(VOLUMES, name)).await?;
+                found.extend(volume.as_ref().and_then(Volume::read).map(|volume| (volume.name.clone(), volume)));
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Every volume outlives its claim, and is read back.
+    async fn retain(&self, volumes: &[Volume]) -> Result<(), Failure> {
+        for volume in volumes {
+            let object = path::object(VOLUMES, &volume.name);
+            if let Some(patch) = retained(volume) {
+                failpoint::write(&format!("PersistentVolume {} is retained", volume.name));
+                self.cluster.merge(&object, &patch).await?;
+            }
+        }
+        let mut open = Vec::new();
+        for volume in volumes {
+            let object = path::object(VOLUMES, &volume.name);
+            let live = self.cluster.get(&object).await?;
+            if live.as_ref().is_some_and(|live| !is_retained(live)) {
+                open.push(format!("volume {} does not stay Retain", clip(&volume.name)));
+            }
+        }
+        if open.is_empty() { Ok(()) } else { Err(refused(&open)) }
+    }
+
+    /// What an earlier teardown made outlive its claim gets its own policy back.
+    async fn restore(&self, volumes: &[Volume]) -> Result<(), Failure> {
+        for volume in volumes {
+            if let Some(patch) = restored(volume) {
+                failpoint::write(&format!("PersistentVolume {} gets its policy back", volume.name));
+                self.cluster.merge(&path::object(VOLUMES, &volume.name), &patch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies every volume, and makes the copies outlive the namespaces that they are asked for in. Gives them by volume.
+    async fn copy(&self, volumes: &[Volume]) -> Result<BTreeMap<String, String>, Failure> {
+        if volumes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let classes = path::global(SNAPSHOTS, "v1", "volumesnapshotclasses");
+        let classes = match surely(self.cluster, &classes, "").await {
+            Err(error) if error.is_missing() => Vec::new(),
+            other => other?,
+        };
+        let wanted = snapshots(volumes, &classes, self.environment.name.as_str()).map_err(|why| refused(&why))?;
+        for snapshot in &wanted {
+            let collection = path::named(SNAPSHOTS, "v1", &snapshot.namespace, "volumesnapshots");
+            failpoint::write(&format!("VolumeSnapshot {}", snapshot.name));
+            match self.cluster.create(&collection, &snapshot.object).await {
+                Err(error) if !error.is_conflict() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        let mut copies = BTreeMap::new();
+        let end = Instant::now() + self.within(PATIENCE);
+        for (snapshot, volume) in wanted.iter().zip(volumes) {
+            let content = self.ready(snapshot, end).await?;
+            let object = path::object(&path::global(SNAPSHOTS, "v1", "volumesnapshotcontents"), &content);
+            if let Some(patch) = self.cluster.get(&object).await?.as_ref().and_then(snapshot_content_retained) {
+                failpoint::write(&format!("VolumeSnapshotContent {content} is retained"));
+                self.cluster.merge(&object, &patch).await?;
+            }
+            let back = self.cluster.get(&object).await?;
+            if back.as_ref().is_none_or(|back| snapshot_content_retained(back).is_some()) {
+                return Err(refused(&[format!("copy {} does not stay Retain", clip(&content))]));
+            }
+            copies.insert(volume.name.clone(), content);
+        }
+        Ok(copies)
+    }
+
+    /// Waits until a copy can be used; gives its content.
+    async fn ready(&self, snapshot: &Snapshot, end: Instant) -> Result<String, Failure> {
+        let Snapshot { namespace, name, claim, .. } = snapshot;
+        let object = path::object(&path::named(SNAPSHOTS, "v1", namespace, "volumesnapshots"), name);
+        loop {
+            let live = self.cluster.get(&object).await?.unwrap_or_default();
+            let ready = live.pointer("/status/readyToUse").and_then(Value::as_bool) == Some(true);
+            let content = live.pointer("/status/boundVolumeSnapshotContentName").and_then(Value::as_str);
+            if let (true, Some(content)) = (ready, content) {
+                return Ok(content.to_owned());
+            }
+            let error = live.pointer("/status/error/message").and_then(Value::as_str);
+            if Instant::now() >= end {
+                let why = error.map_or_else(|| "it is not ready".to_owned(), clip);
+                return Err(refused(&[format!("the copy of {}/{} was not made: {why}", clip(namespace), clip(claim))]));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}

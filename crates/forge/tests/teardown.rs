@@ -1,0 +1,225 @@
+//! `platform teardown` through the real binary, against an API server of our own: what is refused before anything is written, and
+//! what nothing comes to. On the real Argo: `tests/runs/teardown.rs`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+const FORGE: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  argo: {cd: existing, workflows: existing, events: none}\n  environments: [{name: dev, cluster: in-cluster, sync: manual}, {name: qa, cluster: other, sync: manual}]\n";
+const GRAPH: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: DependencyGraph\nspec:\n  stacks: [{name: base, apps: [{application: argocd/db}, {application: argocd/api, dependsOn: [argocd/db]}]}]\n";
+const APPLICATIONS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications";
+const SETS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets";
+
+/// Objects by path. A collection is what is in it; everything else is not found.
+#[derive(Default)]
+struct Fake {
+    objects: BTreeMap<String, Value>,
+    /// What was asked that is no question, in order.
+    writes: Vec<String>,
+    /// How often this collection comes back empty although something is in it.
+    empty: Option<(String, usize)>,
+}
+
+impl Fake {
+    fn with(objects: &[(&str, Value)]) -> Self {
+        let objects = objects.iter().map(|(path, object)| ((*path).to_owned(), object.clone())).collect();
+        Self { objects, ..Self::default() }
+    }
+
+    fn answer(&mut self, method: &str, path: &str) -> (u16, Value) {
+        let missing = || (404, json!({"kind": "Status", "code": 404, "message": format!("no {path}"), "reason": "x"}));
+        if method != "GET" {
+            self.writes.push(format!("{method} {path}"));
+            return (405, json!({"kind": "Status", "code": 405, "message": "only questions are answered"}));
+        }
+        if let Some(object) = self.objects.get(path) {
+            return (200, object.clone());
+        }
+        // The last part of a collection is a plural, of an object a name.
+        let collections = ["applications", "applicationsets", "configmaps", "namespaces", "jobs", "secrets"];
+        let last = path.rsplit('/').next().unwrap_or_default();
+        if !collections.contains(&last) {
+            return missing();
+        }
+        if let Some((which, times)) = &mut self.empty
+            && which == path
+            && *times > 0
+        {
+            *times -= 1;
+            return (200, json!({"items": []}));
+        }
+        let inside = |(at, _): &(&String, &Value)| at.rsplit_once('/').is_some_and(|(parent, _)| parent == path);
+        let items: Vec<Value> = self.objects.iter().filter(inside).map(|(_, object)| object.clone()).collect();
+        (200, json!({"items": items}))
+    }
+}
+
+fn serve(fake: Fake) -> (u16, Arc<Mutex<Fake>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let fake = Arc::new(Mutex::new(fake));
+    let shared = Arc::clone(&fake);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let fake = Arc::clone(&shared);
+            std::thread::spawn(move || answer(&stream, &fake));
+        }
+    });
+    (port, fake)
+}
+
+fn answer(stream: &TcpStream, fake: &Mutex<Fake>) {
+    let mut reader = BufReader::new(stream);
+    let (mut request, mut length) = (String::new(), 0);
+    if reader.read_line(&mut request).unwrap_or(0) == 0 {
+        return;
+    }
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut content = vec![0; length];
+    reader.read_exact(&mut content).unwrap();
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
+    let (code, body) = fake.lock().unwrap().answer(method, path);
+    let (body, mut stream) = (body.to_string(), stream);
+    let _ = write!(
+        stream,
+        "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+}
+
+fn repository() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("forge.yaml"), FORGE).unwrap();
+    fs::write(folder.path().join("graph.yaml"), GRAPH).unwrap();
+    folder
+}
+
+/// `platform teardown` of `dev` on this cluster.
+fn teardown(folder: &Path, port: u16, arguments: &[&str]) -> Output {
+    let kubeconfig = folder.join("kubeconfig");
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    });
+    fs::write(&kubeconfig, text.to_string()).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["120", env!("CARGO_BIN_EXE_forge"), "-C"]).arg(folder).args(["platform", "teardown", "-e", "dev"]);
+    command.args(arguments).env("FORGE_KUBECONFIG_PATH", kubeconfig).env("NO_COLOR", "1");
+    command.env_remove("FORGE_CONFIRM").output().unwrap()
+}
+
+fn told(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{out}\n{err}");
+    (out, err)
+}
+
+fn application(name: &str, more: &Value) -> (String, Value) {
+    let mut metadata = json!({"name": name, "namespace": "argocd", "uid": name, "resourceVersion": "1"});
+    for (key, value) in more.as_object().unwrap() {
+        metadata[key] = value.clone();
+    }
+    let spec =
+        json!({"project": "dev", "destination": {"server": "https://kubernetes.default.svc", "namespace": name}});
+    (format!("{APPLICATIONS}/{name}"), json!({"metadata": metadata, "spec": spec}))
+}
+
+fn fake(objects: &[(String, Value)]) -> Fake {
+    let objects: Vec<(&str, Value)> = objects.iter().map(|(path, object)| (path.as_str(), object.clone())).collect();
+    Fake::with(&objects)
+}
+
+#[test]
+fn without_the_name_of_the_environment_nothing_is_even_asked() {
+    let folder = repository();
+    let (port, fake) = serve(Fake::default());
+    let (out, err) = told(&teardown(folder.path(), port, &[]), 3);
+    assert!(out.is_empty() && err.starts_with("error[FORGE-U004]: the teardown of `dev` is not confirmed"), "{err}");
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "qa"]), 3);
+    assert!(err.contains("`qa` is confirmed, and `dev` is to be torn down"), "{err}");
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev", "--release-finalizer", "x"]), 3);
+    assert!(err.contains("names no object"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn of_nothing_it_is_clean_and_writes_nothing() {
+    let folder = repository();
+    let (port, fake) = serve(Fake::default());
+    let (out, err) = told(&teardown(folder.path(), port, &["--confirm", "dev", "-o", "json"]), 0);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["action"], &report["verdict"]), (&json!("teardown"), &json!("done")), "{report}\n{err}");
+    assert!(report["message"].as_str().unwrap().starts_with("nothing was there to remove"), "{report}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn a_scope_that_something_outside_depends_on_is_refused_with_the_list() {
+    let folder = repository();
+    let none = json!({});
+    let (port, fake) = serve(fake(&[application("db", &none), application("api", &none)]));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev", "--scope", "app:argocd/db"]), 6);
+    assert!(err.contains("error[FORGE-U001]: `argocd/api` depend on app:argocd/db and exist"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn what_somebody_else_would_make_again_is_refused() {
+    let folder = repository();
+    let owner = json!({"ownerReferences": [{"kind": "ApplicationSet", "name": "somebodys", "uid": "s"}]});
+    let set =
+        (format!("{SETS}/somebodys"), json!({"metadata": {"name": "somebodys", "namespace": "argocd", "uid": "s"}}));
+    let (port, fake) = serve(fake(&[application("db", &json!({})), application("api", &owner), set]));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-U002]: would be made again: `argocd/api` by ApplicationSet somebodys"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn a_list_that_lacks_what_is_there_is_not_believed() {
+    let folder = repository();
+    let mut fake = fake(&[application("db", &json!({}))]);
+    fake.empty = Some((APPLICATIONS.to_owned(), 50));
+    let (port, fake) = serve(fake);
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
+    assert!(err.contains("the list of Applications lacks `db`, which is there: it is not believed"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn applications_on_a_cluster_that_no_run_could_remove_them_from_are_told_and_stay() {
+    let folder = repository();
+    let (port, fake) = serve(fake(&[application("db", &json!({}))]));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 3);
+    assert!(err.contains("error[FORGE-D003]") && err.contains("is not prepared for runs"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn what_is_to_be_looked_at_only_needs_no_confirmation() {
+    let folder = repository();
+    let (port, fake) = serve(Fake::default());
+    let (out, _) = told(&teardown(folder.path(), port, &["--dry-run"]), 0);
+    assert!(out.starts_with("no node is there to remove\n"), "{out}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
