@@ -30,6 +30,7 @@ pub mod root;
 pub mod run;
 pub mod scaffold;
 pub mod simulate;
+pub mod teardown;
 pub mod token;
 pub mod trace;
 pub mod url;
