@@ -27,5 +27,6 @@ mod run;
 mod run_report;
 mod runtime;
 mod serve;
+mod teardown;
 mod telemetry;
 mod write_files;

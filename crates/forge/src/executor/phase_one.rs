@@ -25,6 +25,7 @@ use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::run::prepare;
+use crate::teardown::inventory::Before;
 
 /// Where a cluster stands.
 pub(super) enum Prepared {
@@ -176,6 +177,7 @@ pub(super) async fn installed(
     inputs: &Inputs,
     variable: &str,
     installing: &[Installing],
+    before: &Before,
     interrupts: &mut Interrupts,
     mut say: impl FnMut(&str),
 ) -> Result<(), Stopped> {
@@ -186,6 +188,7 @@ pub(super) async fn installed(
         installing,
         helm: None,
         timeout: std::time::Duration::from_secs(TIMEOUT.seconds()),
+        before,
     };
     match install::phase_one(&phase, interrupts, &mut say).await? {
         Outcome::Done => Ok(()),
