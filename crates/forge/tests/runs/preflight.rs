@@ -68,7 +68,7 @@ fn is_gone(sandbox: &Sandbox, namespace: &str) {
 }
 
 /// Undoes what a test planted in a cluster that others share, whatever becomes of the test.
-struct Undo(&'static Sandbox, Vec<Vec<String>>);
+pub(crate) struct Undo(&'static Sandbox, Vec<Vec<String>>);
 
 impl Drop for Undo {
     fn drop(&mut self) {
@@ -79,7 +79,7 @@ impl Drop for Undo {
     }
 }
 
-fn undo(commands: &[&[&str]]) -> Undo {
+pub(crate) fn undo(commands: &[&[&str]]) -> Undo {
     let owned = |command: &&[&str]| command.iter().map(|word| (*word).to_owned()).collect();
     Undo(&Platform::shared().sandbox, commands.iter().map(owned).collect())
 }
