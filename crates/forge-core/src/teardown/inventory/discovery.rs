@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Gap;
+use super::{Gap, Item};
 use crate::preflight::{items, text};
 
 /// A kind that can be listed.
@@ -27,6 +27,12 @@ impl Kind {
     /// As kubectl takes it: `plural.group`.
     pub fn name(&self) -> String {
         if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
+    /// One of its objects as `--release-finalizer` takes it: `Kind.group/namespace/name`.
+    pub fn target(&self, item: &Item) -> String {
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        format!("{}{group}/{}", self.kind, item.place())
     }
 
     /// All its objects, as a path of the API.
@@ -165,6 +171,8 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name(), "widgets.example.com");
         assert_eq!(found[0].collection(), "/apis/example.com/v1/widgets");
+        let one = Item::read(&json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u"}})).unwrap();
+        assert_eq!(found[0].target(&one), "Widget.example.com/shop/one");
         assert_eq!(kinds("", "v1", &list).unwrap()[0].collection(), "/api/v1/widgets");
         assert_eq!(kinds("", "v1", &json!({"kind": "Status"})), None);
     }

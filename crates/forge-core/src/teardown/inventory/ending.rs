@@ -321,15 +321,15 @@ impl Judging<'_> {
     }
 
     fn orphan(&self, kind: &Kind, item: &Item) -> Orphan {
-        let (object, name) = (address(kind, item), kind.name());
+        let object = address(kind, item);
         let whose = self.whose.of(item);
         let finalizers: Vec<String> = item.finalizers.iter().map(|finalizer| clip(&finalizer.name)).collect();
         if item.going && !finalizers.is_empty() {
             let since = item.since.map_or_else(String::new, |since| format!(" since {}", since.strftime("%FT%TZ")));
             let detail = format!("it is being deleted{since}, and nobody clears {}; {whose}", finalizers.join(", "));
             let next = format!(
-                "find out who should; once nothing is left behind it: `forge platform teardown --release-finalizer {name}/{}`",
-                item.place()
+                "find out who should; once nothing is left behind it: `forge platform teardown --release-finalizer {}`",
+                kind.target(item)
             );
             return Orphan { object, reason: Reason::Finalizer, detail, next };
         }

@@ -84,10 +84,9 @@ fn stuck(live: &Live<'_>) -> Judged {
             format!("{} being deleted and not gone", count(old.len(), "object")),
             "whoever should clear their finalizers does not, and a teardown would wait for the same",
             format!(
-                "`kubectl describe {}` says what it waits for; once nothing is left behind it, `forge platform teardown --release-finalizer {}/{}` clears one",
+                "`kubectl describe {}` says what it waits for; once nothing is left behind it, `forge platform teardown --release-finalizer {}` clears one",
                 first.address(),
-                first.kind.name(),
-                first.item.place()
+                first.kind.target(first.item)
             ),
         );
         findings.push(finding.because(evidence));

@@ -85,7 +85,7 @@ pub(super) fn finalizers(live: &Live<'_>) -> Judged {
                 perhaps.push(format!("{}: {line}; perhaps {workload}, which may change everything", finalizer.name))
             }
             None => {
-                let release = format!("{}/{}", thing.kind.name(), thing.item.place());
+                let release = thing.kind.target(thing.item);
                 nobody.entry((finalizer.name.clone(), thing.kind.name())).or_default().push((line, release));
             }
         }

@@ -115,7 +115,7 @@ pub(super) fn load_balancers(live: &Live<'_>) -> Judged {
             Severity::Wedges,
             format!("{} waiting for a controller that has given no load balancer", count(waiting.len(), "Service")),
             "it has that controller's finalizer, and whoever gives no address clears none: it would wait for ever",
-            "see to it that the cloud's controller runs; once it is certain that there is no load balancer, `forge platform teardown --release-finalizer services/NAMESPACE/NAME` lets it go",
+            "see to it that the cloud's controller runs; once it is certain that there is no load balancer, `forge platform teardown --release-finalizer Service/NAMESPACE/NAME` lets it go",
         );
         findings.push(finding.because(waiting));
     }
