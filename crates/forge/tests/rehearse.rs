@@ -248,6 +248,15 @@ fn respond(stream: &TcpStream, world: &Mutex<World>) {
     );
 }
 
+/// Fails with everything in a document that its schema does not know.
+fn fits(kind: &str, document: &str) {
+    let schema = forge_core::format::schema(kind).unwrap();
+    let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+    let document: Value = serde_json::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"));
+    let errors: Vec<String> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}\n{document:#}");
+}
+
 /// What came of a command.
 struct Came {
     code: i32,
@@ -258,6 +267,7 @@ struct Came {
 
 impl Came {
     fn report(&self) -> RehearsalReport {
+        fits("RehearsalReport", &self.stdout);
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
     }
 
@@ -467,6 +477,7 @@ fn kept(kinds: &[(&str, &str, &[&str])]) -> Value {
 fn what_is_left_is_compared_with_the_snapshot_that_is_kept() {
     let report = |world: World| {
         let came = forge(world, &["--report", "--output", "json"]);
+        fits("CleanExitReport", &came.stdout);
         let report: CleanExitReport = serde_json::from_str(&came.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}{}", came.stdout, came.stderr));
         (came.code, report)

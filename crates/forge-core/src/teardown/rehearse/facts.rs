@@ -168,13 +168,13 @@ impl Powers {
     }
 
     /// Accounts that may change objects of a kind, and say so by its name.
-    pub(super) fn over<'p>(&'p self, group: &str, plural: &str) -> impl Iterator<Item = &'p String> + use<'p> {
+    pub(super) fn over(&self, group: &str, plural: &str) -> Vec<&String> {
         let of = |plural: &str| self.named.get(&(group.to_owned(), plural.to_owned()));
-        [of(plural), of("*")].into_iter().flatten().flatten()
+        [of(plural), of("*")].into_iter().flatten().flatten().collect()
     }
 
     /// Accounts that may change objects of some group below a domain, and say so by its name.
-    pub(super) fn below<'p>(&'p self, domain: &str) -> BTreeSet<&'p String> {
+    pub(super) fn below(&self, domain: &str) -> BTreeSet<&String> {
         let wanted = registrable(domain);
         let fits = |group: &str| group.contains('.') && registrable(group) == wanted;
         self.named.iter().filter(|((group, _), _)| fits(group)).flat_map(|(_, accounts)| accounts).collect()
@@ -542,10 +542,10 @@ mod tests {
             ]),
             vec![],
         );
-        let over = |plural: &str| read.powers.over("example.com", plural).map(String::as_str).collect::<Vec<_>>();
+        let over = |plural: &str| read.powers.over("example.com", plural).into_iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!(over("widgets"), ["ops/operator"]);
         assert_eq!(over("gadgets"), ["shop/gadgets"]);
-        assert_eq!(read.powers.over("acme.example.com", "anything").collect::<Vec<_>>(), ["ops/acme"]);
+        assert_eq!(read.powers.over("acme.example.com", "anything"), ["ops/acme"]);
         let below: Vec<&str> = read.powers.below("finalizers.example.com").into_iter().map(String::as_str).collect();
         assert_eq!(below, ["ops/acme", "ops/operator", "shop/gadgets"]);
         assert!(read.powers.below("example.org").is_empty());
