@@ -542,7 +542,8 @@ mod tests {
             ]),
             vec![],
         );
-        let over = |plural: &str| read.powers.over("example.com", plural).into_iter().map(String::as_str).collect::<Vec<_>>();
+        let over =
+            |plural: &str| read.powers.over("example.com", plural).into_iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!(over("widgets"), ["ops/operator"]);
         assert_eq!(over("gadgets"), ["shop/gadgets"]);
         assert_eq!(read.powers.over("acme.example.com", "anything"), ["ops/acme"]);

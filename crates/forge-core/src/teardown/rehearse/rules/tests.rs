@@ -190,7 +190,7 @@ fn of_one_application_a_higher_wave_goes_first_and_the_same_wave_at_once() {
 fn a_finalizer_that_no_running_workload_may_clear_has_no_owner() {
     let map = |finalizer: &str| {
         let more = json!({"finalizers": [finalizer], "managedFields": [
-            {"manager": "kubectl-edit", "fieldsV1": {"f:metadata": {"f:finalizers": {format!("v:\"{finalizer}\""): {}}}}},
+            {"manager": "kubectl-edit", "fieldsV1": {"f:metadata": {"f:finalizers": {(format!("v:\"{finalizer}\"")): {}}}}},
         ]});
         World::new().operated(1).add("configmaps", of("a/app", "shop/settings", more))
     };
