@@ -161,6 +161,18 @@ codes! {
     OwnUnusable             "FORGE-M003" User     "an Application that cannot take Argo CD over";
     AdoptionRefused         "FORGE-M004" User     "an Argo CD that its own Application would change";
     AdoptionUnfinished      "FORGE-M005" Timeout  "an Argo CD that did not come to manage itself";
+    InventoryUnknown        "FORGE-O001" Transient "a part of the cluster that could not be listed";
+    OrphansLeft             "FORGE-O002" Unhealthy "objects that a teardown left";
+    SnapshotUnusable        "FORGE-O003" User     "a snapshot of phase 0 that cannot be used";
+    ControllerGoesFirst     "FORGE-O004" User     "a controller that would go before what it clears";
+    FinalizerWithoutOwner   "FORGE-O005" User     "a finalizer that nobody clears";
+    ForeignInstances        "FORGE-O006" User     "objects of somebody else that would go along";
+    WebhookWithoutService   "FORGE-O007" User     "a webhook that would outlive its service";
+    ConversionWithoutService "FORGE-O008" User    "objects that would outlive who converts them";
+    VolumeLeaks             "FORGE-O009" User     "a volume that would leak, or could not be removed";
+    LoadBalancerLeaks       "FORGE-O010" User     "a load balancer that would leak, or never came";
+    ApiServiceDown          "FORGE-O011" User     "a registered API that does not answer";
+    AlreadyStuck            "FORGE-O012" User     "something that is stuck in its deletion";
     BadRelease              "FORGE-P001" User     "release that is not a full commit";
     BadDigest               "FORGE-P002" User     "release without a usable digest";
     IllegalFile             "FORGE-R001" User     "file that may not be in a project folder";

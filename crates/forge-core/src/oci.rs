@@ -9,7 +9,7 @@ mod gzip;
 mod layout;
 
 pub use archive::{Entry, Tree};
-pub use gzip::gzip;
+pub use gzip::{gunzip, gzip};
 pub use layout::{Annotations, Artifact, Compression, Config, Descriptor, Image, Layout};
 
 /// Media types that more than one module writes or reads.

@@ -105,22 +105,22 @@ impl Purpose {
 }
 
 /// A text of an object, where there is one.
-fn text<'v>(object: &'v serde_json::Value, pointer: &str) -> Option<&'v str> {
+pub(crate) fn text<'v>(object: &'v serde_json::Value, pointer: &str) -> Option<&'v str> {
     object.pointer(pointer).and_then(serde_json::Value::as_str).filter(|text| !text.is_empty())
 }
 
 /// A label or annotation, whose keys hold characters that a pointer would take for its own.
-fn mark<'v>(object: &'v serde_json::Value, kind: &str, key: &str) -> Option<&'v str> {
+pub(crate) fn mark<'v>(object: &'v serde_json::Value, kind: &str, key: &str) -> Option<&'v str> {
     let marks = object.get("metadata")?.get(kind)?;
     marks.get(key)?.as_str().filter(|text| !text.is_empty())
 }
 
 /// The elements of a list, where there is one.
-fn items<'v>(object: &'v serde_json::Value, pointer: &str) -> impl Iterator<Item = &'v serde_json::Value> {
+pub(crate) fn items<'v>(object: &'v serde_json::Value, pointer: &str) -> impl Iterator<Item = &'v serde_json::Value> {
     object.pointer(pointer).and_then(serde_json::Value::as_array).into_iter().flatten()
 }
 
 /// `1 node`, `2 nodes`.
-fn count(number: usize, one: &str) -> String {
+pub(crate) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }

@@ -23,7 +23,7 @@ pub use events::{
 };
 pub use html::{Page, html};
 pub use installer::{installer, reader};
-pub use junit::junit;
+pub use junit::{TestCase, TestOutcome, TestTrouble, junit, suite};
 pub use markup::escape;
 pub use mermaid::mermaid;
 pub use svg::{svg, svg_with};

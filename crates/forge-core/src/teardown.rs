@@ -1,5 +1,6 @@
 //! Teardown (SPEC.md sections 4 to 6, phase 4): when a node that is to go is gone, what goes before it, what would make it
-//! again, what becomes of its volumes, and what is ours at all.
+//! again, what becomes of its volumes, and what is ours at all; what is in a cluster and whose it is, what would stand in the
+//! way, and what is left.
 //!
 //! Pure. One function decides about a node, [`decide`], for plugin and pod runner alike. Invariants: nothing is asked to go
 //! while something that depends on it exists (INV-6); nothing counts as gone because a listing did not name it: somebody
@@ -8,12 +9,15 @@
 
 mod creator;
 mod decision;
+pub mod inventory;
 mod member;
 mod namespace;
 mod order;
+pub mod rehearse;
 mod remnant;
 mod report;
 mod volume;
+pub mod whose;
 
 use jiff::Timestamp;
 

@@ -27,6 +27,8 @@ pub(crate) const MANAGER: &str = "forge";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How many objects one page of a list holds.
 const PAGE: usize = 500;
+/// What is asked for where all of an object matters.
+pub(crate) const WHOLE: &str = "application/json";
 
 /// A cluster, through one kubeconfig.
 #[derive(Clone)]
@@ -171,9 +173,7 @@ impl Cluster {
 
     /// The metadata of one object; nothing where there is none.
     pub(crate) async fn get_metadata(&self, path: &str) -> Result<Option<Value>, ClusterError> {
-        let request = Request::get(path).header("accept", metadata("PartialObjectMetadata")).body(Vec::new());
-        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
-        match within(path, async { Ok(self.client.request::<Value>(request).await?) }).await {
+        match self.answer(path, &metadata("PartialObjectMetadata")).await {
             Err(error) if error.is_missing() => Ok(None),
             other => other.map(Some),
         }
@@ -181,7 +181,7 @@ impl Cluster {
 
     /// All objects of a collection, page by page; a list that was cut off is an error, never a short list (INV-10).
     pub(crate) async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
-        self.pages(path, selector, "application/json").await
+        self.pages(path, selector, WHOLE).await
     }
 
     /// The metadata of all objects of a collection, for what is large and of which nothing else matters.
@@ -189,14 +189,19 @@ impl Cluster {
         self.pages(path, selector, &metadata("PartialObjectMetadataList")).await
     }
 
+    /// What is said at an address, in the form that is asked for.
+    pub(crate) async fn answer(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+        let request = Request::get(uri).header("accept", accept).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        within(uri, async { Ok(self.client.request::<Value>(request).await?) }).await
+    }
+
     async fn pages(&self, path: &str, selector: &str, accept: &str) -> Result<Vec<Value>, ClusterError> {
         let mut items = Vec::new();
         let mut rest = String::new();
         loop {
             let uri = format!("{path}?limit={PAGE}&labelSelector={}&continue={rest}", escaped(selector));
-            let request = Request::get(uri.as_str()).header("accept", accept).body(Vec::new());
-            let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
-            let mut page = within(&uri, async { Ok(self.client.request::<Value>(request).await?) }).await?;
+            let mut page = self.answer(&uri, accept).await?;
             let found = page.get_mut("items").map(Value::take);
             let Some(Value::Array(found)) = found else {
                 // An empty collection may say `null`.

@@ -39,6 +39,7 @@ pub(crate) use check::{Compared, check};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 use crate::interrupt::Interrupts;
+use crate::teardown::inventory::Before;
 use charts::Source;
 use helm::{Helm, HelmError, Made, Release};
 
@@ -177,6 +178,8 @@ pub(crate) struct Phase<'p> {
     pub(crate) helm: Option<&'p Path>,
     /// How long each part may take to come up, and as long again to go back.
     pub(crate) timeout: Duration,
+    /// What was there before the first write, to be kept as soon as there is a namespace for it.
+    pub(crate) before: &'p Before,
 }
 
 /// How it ended, if it did not fail.
@@ -326,6 +329,7 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
     make_namespaces(phase, say).await?;
+    phase.before.keep(phase.cluster, say).await?;
     let mut lock = tokio::select! {
         lock = lock::take(phase.cluster, phase.workflows, say) => lock?,
         () = interrupts.heard() => return Err(Halt::Interrupted),

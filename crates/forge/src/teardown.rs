@@ -8,8 +8,10 @@
 //! name is never touched (INV-11).
 
 mod clearing;
+pub(crate) mod inventory;
 mod look;
 mod primitives;
+pub(crate) mod rehearse;
 mod release;
 mod remover;
 mod rest;

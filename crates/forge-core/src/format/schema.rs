@@ -4,6 +4,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{cluster, environment_config, executor_environment, graph::files, installation, pointer};
+use crate::teardown::{inventory, rehearse};
 
 /// The kinds that have a schema, by the name that `forge schema` takes.
 pub const KINDS: [&str; 7] =
@@ -13,7 +14,15 @@ pub const KINDS: [&str; 7] =
 pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
-pub const OUTPUTS: [&str; 5] = ["BootstrapCheck", "BootstrapPlan", "PreflightReport", "RunReport", "ValidationReport"];
+pub const OUTPUTS: [&str; 7] = [
+    "BootstrapCheck",
+    "BootstrapPlan",
+    "CleanExitReport",
+    "PreflightReport",
+    "RehearsalReport",
+    "RunReport",
+    "ValidationReport",
+];
 
 /// `metadata` of a file of ours.
 #[derive(JsonSchema)]
@@ -45,6 +54,8 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
         "BootstrapCheck" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapCheck>),
         "BootstrapPlan" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapPlan>),
+        "CleanExitReport" => generate(SchemaGenerator::into_root_schema_for::<inventory::CleanExitReport>),
+        "RehearsalReport" => generate(SchemaGenerator::into_root_schema_for::<rehearse::RehearsalReport>),
         "PreflightReport" => generate(SchemaGenerator::into_root_schema_for::<crate::preflight::PreflightReport>),
         "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
         "ValidationReport" => generate(SchemaGenerator::into_root_schema_for::<crate::truth::ValidationReport>),

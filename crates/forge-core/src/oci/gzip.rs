@@ -1,7 +1,7 @@
 //! gzip whose bytes are a function of its input: the frame is ours, the level is fixed, and the compressor does the same
 //! on every processor (it has no hash that depends on instructions).
 
-use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice, crc32};
+use zlib_rs::{DeflateConfig, InflateConfig, ReturnCode, compress_bound, compress_slice, crc32, decompress_slice};
 
 use super::OciError;
 
@@ -32,20 +32,40 @@ pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>, OciError> {
     Ok(all)
 }
 
+/// What [`gzip`] made these of; nothing where they are no gzip of one member, or come to more than `most` bytes.
+pub fn gunzip(packed: &[u8], most: usize) -> Option<Vec<u8>> {
+    // The frame ends with the length, which the room that is given is cut to: nobody who writes a wrong one gets more.
+    let (_, length) = packed.split_last_chunk::<4>()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok().filter(|length| *length <= most)?;
+    // With the frame of gzip, whose checksum is compared.
+    let config = InflateConfig { window_bits: 16 + 15 };
+    let mut room = vec![0; length.max(1)];
+    let (bytes, code) = decompress_slice(&mut room, packed, config);
+    (code == ReturnCode::Ok && bytes.len() == length).then(|| bytes.to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use zlib_rs::{InflateConfig, decompress_slice};
 
     use super::*;
 
-    fn unpacked(packed: &[u8], size: usize) -> Vec<u8> {
-        // With the frame of gzip, which is checked.
-        let config = InflateConfig { window_bits: 16 + 15 };
-        let mut room = vec![0; size];
-        let (bytes, code) = decompress_slice(&mut room, packed, config);
-        assert_eq!(code, ReturnCode::Ok);
-        bytes.to_vec()
+    #[test]
+    fn what_is_too_much_cut_off_or_changed_is_not_unpacked() {
+        let packed = gzip(b"123456789").unwrap();
+        assert_eq!(gunzip(&packed, 9).as_deref(), Some(&b"123456789"[..]));
+        assert_eq!(gunzip(&packed, 8), None);
+        for end in 0..packed.len() {
+            assert_eq!(gunzip(&packed[..end], 1 << 20), None, "{end}");
+        }
+        for length in [8, 10] {
+            let mut changed = packed.clone();
+            let at = changed.len() - 4;
+            changed[at] = length;
+            assert_eq!(gunzip(&changed, 1 << 20), None, "{length}");
+        }
+        assert_eq!(gunzip(b"", 9), None);
+        assert_eq!(gunzip(&gzip(b"").unwrap(), 0), Some(Vec::new()));
     }
 
     #[test]
@@ -62,7 +82,7 @@ mod tests {
         let bytes = b"the same line\n".repeat(10_000);
         let packed = gzip(&bytes).unwrap();
         assert!(packed.len() < bytes.len() / 100, "{}", packed.len());
-        assert_eq!(unpacked(&packed, bytes.len()), bytes);
+        assert_eq!(gunzip(&packed, bytes.len()).unwrap(), bytes);
     }
 
     proptest! {
@@ -70,7 +90,7 @@ mod tests {
         fn what_is_packed_unpacks_to_the_same_and_packs_to_the_same(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
             let packed = gzip(&bytes).unwrap();
             prop_assert_eq!(&packed, &gzip(&bytes).unwrap());
-            prop_assert_eq!(unpacked(&packed, bytes.len().max(1)), bytes);
+            prop_assert_eq!(gunzip(&packed, bytes.len()), Some(bytes));
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Check, count};
 use crate::exit::Exit;
 use crate::name::clean;
-use crate::render::escape;
+use crate::render::{TestCase, TestOutcome, TestTrouble, suite};
 use crate::view::{between, shown};
 
 /// How many lines of evidence a finding has.
@@ -346,46 +346,23 @@ impl PreflightReport {
 
     /// As JUnit: one test case per check. What blocks is a failure, what could not be checked an error.
     pub fn junit(&self) -> String {
-        let of = |result: &str| self.checks.iter().filter(|check| check.result == result).count();
-        let counts = format!(
-            "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
-            self.checks.len(),
-            of("blocking"),
-            of("failed"),
-            of("skipped"),
-            between(self.started, self.ended).seconds()
-        );
-        let name = escape(&format!("forge preflight {}", self.context));
-        let mut xml = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"{name}\" {counts}>\n  <testsuite name=\"{name}\" {counts} timestamp=\"{}\">\n",
-            self.started.strftime("%FT%TZ")
-        );
-        for checked in &self.checks {
+        let case = |checked: &Checked| {
             let found: Vec<&Finding> = self.findings.iter().filter(|found| found.check == checked.check).collect();
-            let body = escape(&found.iter().map(|finding| finding.text()).collect::<Vec<_>>().join("\n"));
-            let first = escape(found.first().map_or(checked.seen.as_str(), |finding| finding.what.as_str()));
-            let code = checked.check.code();
-            let _ = write!(xml, "    <testcase classname=\"preflight\" name=\"{}\"", checked.check);
-            let _ = match checked.result.as_str() {
-                "blocking" => writeln!(
-                    xml,
-                    ">\n      <failure type=\"{code}\" message=\"{first}\">{body}</failure>\n    </testcase>"
-                ),
-                "failed" => {
-                    writeln!(xml, ">\n      <error type=\"{code}\" message=\"{first}\">{body}</error>\n    </testcase>")
-                }
-                "skipped" => {
-                    let why = escape(&checked.seen);
-                    writeln!(xml, ">\n      <skipped message=\"{why}\"/>\n    </testcase>")
-                }
-                _ if !found.is_empty() => {
-                    writeln!(xml, ">\n      <system-out>{body}</system-out>\n    </testcase>")
-                }
-                _ => writeln!(xml, "/>"),
+            let body = found.iter().map(|finding| finding.text()).collect::<Vec<_>>().join("\n");
+            let message = found.first().map_or(&checked.seen, |finding| &finding.what).clone();
+            let kind = checked.check.code().to_string();
+            let outcome = match checked.result.as_str() {
+                "blocking" => TestOutcome::Failed(TestTrouble { kind, message, body }),
+                "failed" => TestOutcome::Broken(TestTrouble { kind, message, body }),
+                "skipped" => TestOutcome::Skipped(checked.seen.clone()),
+                _ if !found.is_empty() => TestOutcome::Said(body),
+                _ => TestOutcome::Passed,
             };
-        }
-        xml.push_str("  </testsuite>\n</testsuites>\n");
-        xml
+            TestCase { class: "preflight", name: checked.check.to_string(), outcome }
+        };
+        let cases: Vec<TestCase> = self.checks.iter().map(case).collect();
+        let seconds = between(self.started, self.ended).seconds();
+        suite(&format!("forge preflight {}", self.context), self.started, seconds, &cases)
     }
 }
 

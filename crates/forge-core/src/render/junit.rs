@@ -1,9 +1,86 @@
-//! A report as JUnit XML: one test case per node, for the servers that know nothing else.
+//! A report as JUnit XML, for the servers that know nothing else: of a run with one test case per node, of other things with
+//! one for each that was looked at.
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
+
 use crate::render::escape;
 use crate::view::RunReport;
+
+/// Something that was looked at.
+pub struct TestCase {
+    /// What it is a part of.
+    pub class: &'static str,
+    /// Its name.
+    pub name: String,
+    /// What came of it.
+    pub outcome: TestOutcome,
+}
+
+/// What came of looking.
+pub enum TestOutcome {
+    /// It is well.
+    Passed,
+    /// It is well, and there is something to say.
+    Said(String),
+    /// It was not looked at, and why.
+    Skipped(String),
+    /// It is not well.
+    Failed(TestTrouble),
+    /// It could not be looked at.
+    Broken(TestTrouble),
+}
+
+/// What is wrong.
+pub struct TestTrouble {
+    /// The code.
+    pub kind: String,
+    /// In a sentence.
+    pub message: String,
+    /// All of it.
+    pub body: String,
+}
+
+/// Writes test cases as one suite.
+pub fn suite(name: &str, started: Timestamp, seconds: u64, cases: &[TestCase]) -> String {
+    let of = |fits: fn(&TestOutcome) -> bool| cases.iter().filter(|case| fits(&case.outcome)).count();
+    let counts = format!(
+        "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{seconds}\"",
+        cases.len(),
+        of(|outcome| matches!(outcome, TestOutcome::Failed(_))),
+        of(|outcome| matches!(outcome, TestOutcome::Broken(_))),
+        of(|outcome| matches!(outcome, TestOutcome::Skipped(_))),
+    );
+    let name = escape(name);
+    let mut xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"{name}\" {counts}>\n  <testsuite name=\"{name}\" {counts} timestamp=\"{}\">\n",
+        started.strftime("%FT%TZ")
+    );
+    for case in cases {
+        let _ = write!(xml, "    <testcase classname=\"{}\" name=\"{}\"", escape(case.class), escape(&case.name));
+        let inside = match &case.outcome {
+            TestOutcome::Passed => {
+                xml.push_str("/>\n");
+                continue;
+            }
+            TestOutcome::Said(text) => format!("<system-out>{}</system-out>", escape(text)),
+            TestOutcome::Skipped(why) => format!("<skipped message=\"{}\"/>", escape(why)),
+            TestOutcome::Failed(trouble) => trouble.element("failure"),
+            TestOutcome::Broken(trouble) => trouble.element("error"),
+        };
+        let _ = writeln!(xml, ">\n      {inside}\n    </testcase>");
+    }
+    xml.push_str("  </testsuite>\n</testsuites>\n");
+    xml
+}
+
+impl TestTrouble {
+    fn element(&self, name: &str) -> String {
+        let (kind, message, body) = (escape(&self.kind), escape(&self.message), escape(&self.body));
+        format!("<{name} type=\"{kind}\" message=\"{message}\">{body}</{name}>")
+    }
+}
 
 /// Writes a report. A node that failed is a failure; one that never started or did not end is skipped, and says why.
 /// A run that did not end well although no node failed is an error of its own, because skipped cases alone are green.

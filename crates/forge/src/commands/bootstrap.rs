@@ -36,6 +36,7 @@ use crate::output::{Output, Paint};
 use crate::preflight;
 use crate::run::prepare;
 use crate::runtime::block_on;
+use crate::teardown::inventory;
 
 /// Install Argo where forge.yaml says so, and prepare the cluster for runs
 ///
@@ -233,6 +234,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let (workflows, handed) = (places.workflows.clone(), purpose.handed);
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
+        let mut note = |line: &str| output.say(&format!("note: {line}"));
+        let before = inventory::snapshot(&cluster, &workflows, &places.argocd, &mut note).await;
         // The checks listen to interrupts, and who has once listened has to go on.
         let mut interrupts = Interrupts::listen();
         let phase = Phase {
@@ -242,12 +245,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             installing: &installing,
             helm: arguments.helm.as_deref(),
             timeout: std::time::Duration::from_secs(arguments.timeout.seconds()),
+            before: &before,
         };
         let good = output.paint(Paint::Good, "ok");
         let mut say = |line: &str| output.say(&format!("{good} {line}"));
         if install::phase_one(&phase, &mut interrupts, &mut say).await? == Outcome::Interrupted {
             return Ok::<_, Failure>(None);
         }
+        // Where nothing was installed.
+        before.keep(&cluster, &mut say).await?;
         let patience = phase.timeout;
         let (cluster, root) = (&cluster, root.map(|root| Rooting { root, asked, patience, brought }));
         let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };

@@ -25,6 +25,7 @@ use crate::records;
 use crate::run::lease::{self, Conducted};
 use crate::run::prepare::{self, Made};
 use crate::run::{self, Place, follow};
+use crate::teardown::inventory::{self, Before};
 use crate::telemetry::Traces;
 
 /// How often a Lease is tried for that others have.
@@ -75,7 +76,8 @@ pub(super) async fn deploy(
                     session.log(Level::Info, BOOTSTRAP, "", message);
                     return Ok(());
                 }
-                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await
+                let before = Before::nothing();
+                phase_one::installed(&cluster, inputs, &data, &parts, &before, interrupts, say).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
@@ -93,8 +95,13 @@ pub(super) async fn deploy(
             let done = |line: &str| session.log(Level::Info, BOOTSTRAP, line, "made, or as it was");
             let to = places.clone();
             let work = async {
+                let mut note = |line: &str| session.log(Level::Warn, BOOTSTRAP, "", line);
+                let mut tell = say;
+                let before = inventory::snapshot(&cluster, &to.workflows, &to.argocd, &mut note).await;
                 // Helm is not dropped half way: it listens itself.
-                phase_one::installed(&cluster, inputs, &data, &parts, interrupts, say).await?;
+                phase_one::installed(&cluster, inputs, &data, &parts, &before, interrupts, say).await?;
+                // Where nothing was installed.
+                before.keep(&cluster, &mut tell).await?;
                 unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;

@@ -27,6 +27,7 @@ use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
 use crate::load;
 use crate::run::prepare;
+use crate::teardown::inventory::Before;
 
 /// Where a cluster stands.
 pub(super) enum Prepared {
@@ -192,6 +193,7 @@ pub(super) async fn installed(
     inputs: &Inputs,
     variable: &str,
     installing: &[Installing],
+    before: &Before,
     interrupts: &mut Interrupts,
     mut say: impl FnMut(&str),
 ) -> Result<(), Stopped> {
@@ -202,6 +204,7 @@ pub(super) async fn installed(
         installing,
         helm: None,
         timeout: std::time::Duration::from_secs(TIMEOUT.seconds()),
+        before,
     };
     match install::phase_one(&phase, interrupts, &mut say).await? {
         Outcome::Done => Ok(()),

@@ -299,6 +299,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     let receipt = bare.environment.json(&["get", "configmap", "forge-install-argo-cd", "-n", "argocd"]);
     assert_eq!(receipt["data"]["revision"], "1");
     assert_eq!(receipt["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
+    noted(&bare);
 
     // Again: nothing is written, nothing restarts, and --check agrees.
     let (pods, since) = (bare.pods(), mark());
@@ -313,6 +314,30 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     upgraded(&bare);
     repaired(&bare);
     foreign(&bare);
+}
+
+/// What was there before the first write is kept, however often it died on the way, and nothing of what came after it.
+fn noted(bare: &Bare) {
+    let snapshot = bare.json(&["get", "configmap", "forge-snapshot", "-n", "argo"]);
+    assert_eq!(snapshot["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
+    assert_eq!((&snapshot["immutable"], &snapshot["data"]), (&Value::Bool(true), &Value::Null), "{snapshot:#}");
+    let name = bare.environment.name.as_str();
+    let arguments = ["platform", "teardown", "--report", "--environment", name, "--output", "json"];
+    let ended = run(&mut bare.forge(bare.environment.repository.folder(), &arguments), None);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    // Everything that bootstrap made is still there, and nothing that was there before it is called its own.
+    assert_eq!((ended.code, &report["verdict"]), (2, &Value::from("orphans left")), "{report:#}");
+    assert_eq!(report["notKnown"], Value::Array(Vec::new()), "{report:#}");
+    let orphaned: Vec<&str> =
+        report["orphaned"].as_array().unwrap().iter().map(|orphan| orphan["object"].as_str().unwrap()).collect();
+    for place in ["argocd", "argo", "argo-events"] {
+        assert!(orphaned.contains(&format!("namespaces {place}").as_str()), "{orphaned:#?}");
+    }
+    let foreign: Vec<&&str> =
+        orphaned.iter().filter(|object| object.contains("kube-") || object.contains("default/")).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    let kept = |left: &Value| left["object"].as_str().unwrap().ends_with("applications.argoproj.io");
+    assert!(report["retained"].as_array().unwrap().iter().any(kept), "{report:#}");
 }
 
 /// Whatever becomes of its Argo CD, the platform keeps running: what does not come up is taken back, what does restarts

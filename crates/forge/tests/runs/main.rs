@@ -16,6 +16,7 @@ mod never;
 mod order;
 mod preflight;
 mod readers;
+mod rehearse;
 mod self_managed;
 mod stage;
 mod teardown;
