@@ -19,7 +19,7 @@ pub use bootstrap::{IMAGE_ANNOTATION, Placed, TICK_ANNOTATION, app_project, boot
 pub use dot::dot;
 pub use events::{
     COMMIT_ANNOTATION, EVENT_BUS, EVENTS_ACCOUNT, Trigger, WEBHOOK_ACCOUNT, WEBHOOK_PATH, WEBHOOK_PORT, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, configuration_name, configured, events, sensor_name,
+    WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, configuration_name, configured, events, of_events, sensor_name,
 };
 pub use html::{Page, html};
 pub use installer::{installer, reader};

@@ -101,8 +101,10 @@ fn folder() -> PathBuf {
 /// The codes that lint can report: all families but those of the command line and of clusters.
 fn codes() -> impl Iterator<Item = Code> {
     let elsewhere = |code: &&Code| {
-        let families =
-            ["FORGE-B", "FORGE-C", "FORGE-D", "FORGE-K", "FORGE-M", "FORGE-O", "FORGE-T", "FORGE-U", "FORGE-V", "FORGE-X"];
+        let families = [
+            "FORGE-B", "FORGE-C", "FORGE-D", "FORGE-K", "FORGE-M", "FORGE-O", "FORGE-T", "FORGE-U", "FORGE-V",
+            "FORGE-X",
+        ];
         !families.iter().any(|prefix| code.id().starts_with(prefix)) && **code != Code::WorkflowTooLarge
     };
     Code::ALL.iter().filter(elsewhere).copied()

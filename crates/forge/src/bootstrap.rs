@@ -134,7 +134,7 @@ fn clock(places: &Places, environment: &EnvironmentName) -> Placed {
 }
 
 /// What starts runs of an environment: names alone. By the last one it is known that the others may be there, so it goes last.
-fn starting(places: &Places, environment: &EnvironmentName) -> [Placed; 3] {
+pub(crate) fn starting(places: &Places, environment: &EnvironmentName) -> [Placed; 3] {
     let (workflows, sensor) = (&places.workflows, render::sensor_name(environment));
     let sensor = named(path::argo(workflows, "sensors"), "argoproj.io/v1alpha1", "Sensor", &sensor, workflows);
     let told = render::configuration_name(environment);

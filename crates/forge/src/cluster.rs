@@ -18,7 +18,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 
 pub(crate) use connect::{ClusterArguments, for_programs};
-pub(crate) use kinds::{Kind, Kinds};
+pub(crate) use kinds::{Kinds, discovered};
 pub(crate) use watch::{Kept, Store, Watch};
 
 /// The field manager of everything that is applied.
@@ -27,6 +27,10 @@ pub(crate) const MANAGER: &str = "forge";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How many objects one page of a list holds.
 const PAGE: usize = 500;
+/// How often something is asked for that was not answered, where that may help.
+const TRIES: usize = 4;
+/// Before it is asked for again; each time twice as long.
+const AGAIN: Duration = Duration::from_millis(200);
 /// What is asked for where all of an object matters.
 pub(crate) const WHOLE: &str = "application/json";
 
@@ -189,8 +193,21 @@ impl Cluster {
         self.pages(path, selector, &metadata("PartialObjectMetadataList")).await
     }
 
+    /// What is said at an address, in the form that is asked for; asked again where that may help.
+    pub(crate) async fn answered(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+        let mut pause = AGAIN;
+        for _ in 1..TRIES {
+            match self.answer(uri, accept).await {
+                Err(error) if error.is_transient() => tokio::time::sleep(pause).await,
+                other => return other,
+            }
+            pause *= 2;
+        }
+        self.answer(uri, accept).await
+    }
+
     /// What is said at an address, in the form that is asked for.
-    pub(crate) async fn answer(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+    async fn answer(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
         let request = Request::get(uri).header("accept", accept).body(Vec::new());
         let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
         within(uri, async { Ok(self.client.request::<Value>(request).await?) }).await
@@ -248,7 +265,7 @@ impl Cluster {
 }
 
 /// What asks the API server for metadata alone; a server that does not know how sends everything.
-fn metadata(of: &str) -> String {
+pub(crate) fn metadata(of: &str) -> String {
     format!("application/json;as={of};g=meta.k8s.io;v=v1,application/json")
 }
 

@@ -202,6 +202,8 @@ pub(crate) struct Removing<'r> {
     pub(crate) helm: Option<&'r Path>,
     /// How long each part may take to go.
     pub(crate) timeout: Duration,
+    /// The Lease that bootstraps wait for is held already.
+    pub(crate) locked: bool,
 }
 
 /// Whether the Helm release of a part of Argo is ours, all of its revisions; nothing where there is none.
@@ -239,7 +241,7 @@ pub(crate) async fn uninstall(
         Err(HelmError::Interrupted) => return Ok(Outcome::Interrupted),
         found => found.map_err(|error| error.failure())?,
     };
-    let lock = lock::take(removing.cluster, removing.workflows, say).await?;
+    let lock = if removing.locked { None } else { Some(lock::take(removing.cluster, removing.workflows, say).await?) };
     let mut outcome = Ok(Outcome::Done);
     for (component, namespace) in parts {
         let name = component.release();
@@ -258,7 +260,9 @@ pub(crate) async fn uninstall(
             }
         }
     }
-    lock.discard(removing.cluster).await?;
+    if let Some(lock) = lock {
+        lock.discard(removing.cluster).await?;
+    }
     outcome
 }
 

@@ -24,6 +24,8 @@ use crate::output::{Output, Paint};
 use crate::run::prepare;
 use gather::Gathered;
 
+pub(crate) use gather::answers;
+
 /// How long all of it may take unless somebody says otherwise: images are pulled meanwhile.
 pub(crate) const TIMEOUT: forge_core::duration::Duration = forge_core::duration::Duration::from_seconds(120);
 /// How long it may take at most: what a check made expires a little later.

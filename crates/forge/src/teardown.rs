@@ -2,10 +2,10 @@
 //! `forge_core::teardown`; what happens to nodes is a run like any other, an Argo Workflow of the same runners under the same
 //! Lease, conducted by whoever confirmed it.
 //!
-//! Around the nodes, in this order: a token is lent, what would make them again is stopped, volumes are secured; then the nodes;
-//! then what the environment shared, its namespaces, and, when no environment is left, what bootstrap installed. Everything that it
-//! knows is in the cluster, so it can die at any moment and begin again. What carries neither our label nor was handed over by
-//! name is never touched (INV-11).
+//! Around the nodes, in this order: everything is listed, a token is lent, what would make them again is stopped, volumes are
+//! secured; then the nodes; then what the environment shared, its namespaces, and, when no environment is left, what bootstrap
+//! installed; then everything is listed again, and what is left is said. Everything that it knows is in the cluster, so it can die
+//! at any moment and begin again. What carries neither our label nor was handed over by name is never touched (INV-11).
 
 mod clearing;
 pub(crate) mod inventory;
@@ -28,8 +28,11 @@ use forge_core::duration;
 use forge_core::executor::PvPolicy;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
+use forge_core::preflight::{Intent, Purpose};
 use forge_core::render::{AGENT_TICK, Places};
+use forge_core::rights::{self, Answer};
 use forge_core::run::{RunAction, RunPlan, Verdict};
+use forge_core::teardown::inventory::{CleanExitReport, Snapshot};
 use forge_core::teardown::{Remnant, RemovalRecord, Target};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
@@ -43,6 +46,7 @@ pub(crate) use primitives::Primitives;
 pub(crate) use remover::Remover;
 
 use clearing::left_of;
+use inventory::{Asked, Began, Looked};
 use look::look;
 use primitives::primitives;
 
@@ -50,6 +54,7 @@ use crate::account;
 use crate::cluster::{Cluster, ClusterError, Kinds, path};
 use crate::install::Outcome;
 use crate::interrupt::Interrupts;
+use crate::preflight;
 use crate::records;
 use crate::run::Place;
 use crate::run::lease;
@@ -65,6 +70,12 @@ const LOOK: Duration = Duration::from_secs(3);
 const TRIES: usize = 6;
 /// How much longer than the run a token is good for.
 const LONGER: u64 = 3600;
+/// How long everything may take to be listed, once.
+const LISTED: Duration = Duration::from_secs(180);
+/// How long what goes by itself, such as the volume of a claim, may take before it is called left.
+const SETTLING: Duration = Duration::from_secs(30);
+/// How many rights a message names.
+const NAMED: usize = 10;
 
 /// Lists a collection until two answers in a row name the same objects: one that came back empty, or short, says nothing
 /// (INV-10).
@@ -114,42 +125,79 @@ pub(crate) async fn survey(cluster: &Cluster, workflows: &str, made: &Made) -> R
     Ok(Found { place: Place { cluster: cluster.clone(), places }, prepared, seen })
 }
 
+/// Asks whether whoever tears down may write what a teardown of the whole environment writes: one that is refused half way is
+/// worse than one that does not begin. What may not be read is told where it matters.
+///
+/// # Errors
+/// With what he may not do; then nothing was written.
+pub(crate) async fn permitted(found: &Found, made: &Made, policy: PvPolicy) -> Result<(), Failure> {
+    let environment = &made.environment;
+    if !environment.whole || !(found.prepared || found.seen.has_nodes()) {
+        return Ok(());
+    }
+    let Places { workflows, argocd, .. } = found.place.places.clone();
+    let handed = environment.intents.cd == Intent::Existing;
+    let purpose = Purpose { workflows, argocd, handed, ..Purpose::default() };
+    let asks = rights::removing(&purpose, found.seen.last, policy == PvPolicy::Snapshot);
+    let answers = preflight::answers(&found.place.cluster, asks).await;
+    let denied = answers.iter().filter(|(_, answer)| matches!(answer, Answer::Denied(_)));
+    let denied: Vec<String> = denied.map(|(ask, _)| format!("{} {}", ask.verb(), ask.about())).collect();
+    if denied.is_empty() {
+        return Ok(());
+    }
+    let more = denied.len().saturating_sub(NAMED);
+    let mut named = denied.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        named.push_str(&format!(" and {more} more"));
+    }
+    let message = format!("whoever tears down may not {named}; nothing was written");
+    Err(Failure::new(Code::Forbidden, message)
+        .hint("tear down as somebody who may; docs/guides/teardown.md says what it takes"))
+}
+
 /// What comes after the nodes, or where there are none: what is left of the environment, then, when it was the last, what
-/// bootstrap installed, then what is left behind. False where it was told to stop.
+/// bootstrap installed, then what is left behind. Nothing where it was told to stop.
 ///
 /// # Errors
 /// When the cluster or helm refuses.
 pub(crate) async fn finish(
     teardown: &Teardown<'_>,
-    found: &Found,
+    (found, begun): (&Found, Option<&Begun<'_>>),
     (run, tools): (Option<&RunPlan>, &Primitives<'_>),
     record: &RefCell<RemovalRecord>,
     interrupts: &mut Interrupts,
     say: &mut dyn FnMut(&str),
-) -> Result<bool, Failure> {
-    if run.is_none() && teardown.environment.whole && teardown.has_rest().await? {
-        let work = teardown.leftovers(record);
-        if found.prepared {
-            let name = format!("{}-rest", teardown.environment.name);
-            lease::held(&found.place, &teardown.environment.name, &name, work).await?;
-        } else {
-            work.await?;
+) -> Result<Option<Option<CleanExitReport>>, Failure> {
+    let rest = run.is_none() && teardown.environment.whole && teardown.has_rest().await?;
+    let work = async {
+        if rest {
+            teardown.leftovers(record).await?;
         }
-    }
-    if found.seen.last && record.borrow().orphans.is_empty() {
-        let done = primitives(teardown, tools, interrupts, record, say).await?;
-        if done == Outcome::Interrupted {
-            return Ok(false);
+        if found.seen.last && record.borrow().orphans.is_empty() {
+            return primitives(teardown, tools, found.prepared, interrupts, record, say).await;
         }
+        Ok::<_, Failure>(Outcome::Done)
+    };
+    // Whoever deploys or tears down meanwhile is told so, as while nodes go.
+    let done = if found.prepared && (rest || found.seen.last) {
+        let name = format!("{}-rest", teardown.environment.name);
+        lease::held(&found.place, &teardown.environment.name, &name, work).await?
+    } else {
+        work.await?
+    };
+    if done == Outcome::Interrupted {
+        return Ok(None);
     }
-    teardown.inventory(run, record).await?;
-    Ok(true)
+    if found.prepared && found.seen.last && tools.inside.is_none() {
+        lease::discard(&found.place, &teardown.environment.name).await?;
+    }
+    Ok(Some(teardown.inventory(run, begun, record).await))
 }
 
 /// The report of a teardown that had no run.
 pub(crate) fn report_without_run(
     made: &Made,
-    record: RemovalRecord,
+    (record, left): (RemovalRecord, Option<CleanExitReport>),
     started: Timestamp,
     verdict: NoRun,
 ) -> (RunReport, Exit) {
@@ -162,17 +210,25 @@ pub(crate) fn report_without_run(
     let (environment, scope) = (made.environment.name.as_str(), made.plan.scope.to_string());
     let (exit, times) = (Exit::Done, (started, Timestamp::now()));
     let report = RunReport::without_run(RunAction::Teardown, environment, &scope, verdict, exit, message, times);
-    with_removal(report, record)
+    with_removal(report, record, left)
 }
 
-/// A report with what happened around its nodes; what is left behind changes how it ended.
-pub(crate) fn with_removal(report: RunReport, record: RemovalRecord) -> (RunReport, Exit) {
+/// A report with what happened around its nodes and what is left; what is left behind, or not known, changes how it ended.
+pub(crate) fn with_removal(
+    report: RunReport,
+    record: RemovalRecord,
+    left: Option<CleanExitReport>,
+) -> (RunReport, Exit) {
     let clean = report.exit == Some(Exit::Done as u8);
     let orphans = !record.orphans.is_empty();
-    let mut report = RunReport { removal: Some(record), ..report };
+    let unknown = left.as_ref().is_some_and(|left| !left.not_known.is_empty());
+    let mut report = RunReport { removal: Some(record), clean_exit: left, ..report };
     if clean && orphans {
         report.verdict = Verdict::Orphans.as_str().to_owned();
         report.exit = Some(Exit::Partial as u8);
+    } else if clean && unknown {
+        report.verdict = "not known".to_owned();
+        report.exit = Some(Exit::Findings as u8);
     }
     let exit = match report.exit {
         Some(0) => Exit::Done,
@@ -181,6 +237,14 @@ pub(crate) fn with_removal(report: RunReport, record: RemovalRecord) -> (RunRepo
         _ => Exit::Partial,
     };
     (report, exit)
+}
+
+/// What was there before the first deletion, for whoever says at the end what is left.
+pub(crate) struct Begun<'b> {
+    asked: Asked<'b>,
+    /// Or why it is not known.
+    looked: Result<Looked, String>,
+    snapshot: Option<Snapshot>,
 }
 
 /// A teardown, for whoever conducts its run.
@@ -254,20 +318,92 @@ impl<'t> Teardown<'t> {
         self.environments_own(record).await
     }
 
-    /// What should be gone and is not.
+    /// Lists everything, before the first deletion: Applications say best what they manage. Nothing where nothing of Forge is
+    /// there. `say` hears of what cannot be known.
     ///
-    /// INTEGRATION (issue 7): `crate::teardown::inventory` belongs here. Before the run `inventory::looked(&asked)`, `asked` from
-    /// [`Made`]; here `inventory::take(cluster, Some(&looked.inventory))`, then `inventory::report(&asked, &began, &after)`, and each
-    /// orphan of it into the record. It compares complete listings of all API groups with the snapshot of phase 0. Until that module
-    /// is there, what the nodes were last known to have made is looked for once more, each object by its name, and nothing else.
-    async fn inventory(&self, run: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    /// # Errors
+    /// When the cluster does not answer.
+    pub(crate) async fn begin<'b>(
+        &self,
+        found: &'b Found,
+        made: &'b Made,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<Begun<'b>>, Failure> {
+        let (cluster, workflows) = (&found.place.cluster, found.place.places.workflows.as_str());
+        let snapshot = match inventory::stored(cluster, workflows).await {
+            Ok(snapshot) => snapshot,
+            Err(failure) => {
+                say(&format!("note: {} {}", failure.code, failure.message));
+                None
+            }
+        };
+        let there = found.prepared || found.seen.has_nodes() || snapshot.is_some();
+        if !there && !(self.environment.whole && self.has_rest().await?) {
+            return Ok(None);
+        }
+        let asked = made.asked(cluster, workflows, self.options.policy, Some(found.seen.last));
+        let asked = Asked { more: found.seen.unknown(), ..asked };
+        let looked = listed(inventory::looked(&asked)).await;
+        if let Err(why) = &looked {
+            say(&format!("note: what is in the cluster is not known: {why}"));
+        }
+        Ok(Some(Begun { asked, looked, snapshot }))
+    }
+
+    /// What should be gone and is not: what the nodes were last known to have made, each object by its name; then everything,
+    /// by complete lists of all API groups, held against what was there before and against the snapshot of phase 0 (INV-10).
+    async fn inventory(
+        &self,
+        run: Option<&RunPlan>,
+        begun: Option<&Begun<'_>>,
+        record: &RefCell<RemovalRecord>,
+    ) -> Option<CleanExitReport> {
         self.kinds.forget().await;
         for node in run.into_iter().flat_map(RunPlan::nodes) {
             for remnant in left_of(self.cluster, &self.kinds, node).await {
                 record.borrow_mut().orphan(remnant.object.clone(), remnant.told(Timestamp::now()));
             }
         }
-        Ok(())
+        let left = self.left_at_the_end(begun?).await;
+        let mut record = record.borrow_mut();
+        for orphan in &left.orphaned {
+            // As everything else in the record is named: without its group.
+            let object = orphan.target.parse::<Target>().map(|target| Target { group: None, ..target }.to_string());
+            let why = format!("{}: {}; next: {}", orphan.reason.as_str(), orphan.detail, orphan.next);
+            record.orphan(object.unwrap_or_else(|_| orphan.object.clone()), why);
+        }
+        // Volumes are told of apart.
+        for kept in left.retained.iter().filter(|kept| !kept.object.starts_with("persistentvolumes ")) {
+            record.kept(kept.object.clone(), kept.why.clone());
+        }
+        Some(left)
+    }
+
+    /// Lists everything again, until nothing is left or it has had its time.
+    async fn left_at_the_end(&self, begun: &Begun<'_>) -> CleanExitReport {
+        let Begun { asked, looked, snapshot } = begun;
+        let unlisted = |why: &str| {
+            let environment = self.environment.name.as_str();
+            CleanExitReport::unlisted(&self.cluster.context, environment, why, Timestamp::now())
+        };
+        let looked = match looked {
+            Ok(looked) => looked,
+            Err(why) => return unlisted(why),
+        };
+        let before = Some(&looked.inventory);
+        let began = Began { claims: &looked.claims, before, snapshot: snapshot.as_ref() };
+        let end = Instant::now() + SETTLING;
+        loop {
+            let work = async {
+                let after = inventory::take(self.cluster, before).await?;
+                Ok::<_, Failure>(inventory::report(asked, &began, &after).await)
+            };
+            let left = listed(work).await.unwrap_or_else(|why| unlisted(&why));
+            if left.exit() == Exit::Done || Instant::now() >= end {
+                return left;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// The token is taken back, however the run ended. Gives what could not be done, in words.
@@ -297,6 +433,14 @@ impl<'t> Teardown<'t> {
         limit: Duration,
     ) -> Result<Option<Remnant>, ClusterError> {
         gone(self.cluster, (collection, name), object, uid, self.within(limit)).await
+    }
+}
+
+/// What came of listing everything, or why there is nothing: none of it hangs past its deadline.
+async fn listed<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
+    match tokio::time::timeout(LISTED, work).await {
+        Ok(done) => done.map_err(|failure| failure.message),
+        Err(_) => Err(format!("it could not be listed within {} s", LISTED.as_secs())),
     }
 }
 

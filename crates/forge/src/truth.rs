@@ -3,7 +3,6 @@
 //! apart from what is not there; judging is `forge_core::truth`.
 
 mod follow;
-mod kinds;
 mod live;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,7 +33,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::argocd::{Application, ArgoCd};
-use crate::cluster::{Cluster, ClusterError, looked, path};
+use crate::cluster::{Cluster, ClusterError, Kinds, looked, path};
 use crate::commands::selection::Usable;
 use crate::git;
 use crate::git_reader::{GitCredentials, GitReader};
@@ -42,7 +41,6 @@ use crate::run::prepare::is_ours;
 use crate::write_files::read_own;
 
 pub(crate) use follow::follow;
-use kinds::Kinds;
 
 /// Nodes that are looked at at once, and Applications that are asked for one by one.
 const AT_ONCE: usize = 8;
@@ -76,7 +74,7 @@ pub(crate) struct Looker<'l> {
     cluster: &'l Cluster,
     question: Question<'l>,
     git: Arc<GitReader>,
-    kinds: Kinds<'l>,
+    kinds: Kinds,
     /// Argo CD, as the account sees it, or why it cannot be asked; found out when somebody needs it.
     argocd: OnceCell<Result<ArgoCd, String>>,
 }

@@ -521,8 +521,8 @@ fn what_is_left_is_compared_with_the_snapshot_that_is_kept() {
 }
 
 #[test]
-fn a_teardown_itself_is_refused_and_asks_for_nothing() {
+fn a_teardown_that_nobody_confirmed_asks_for_nothing() {
     let came = forge(World::new(), &[]);
     assert_eq!(came.code, 3, "{}", came.stderr);
-    assert!(came.stderr.contains("error[FORGE-X004]") && came.asked.is_empty(), "{}", came.stderr);
+    assert!(came.stderr.contains("error[FORGE-U004]") && came.asked.is_empty(), "{}", came.stderr);
 }

@@ -399,6 +399,11 @@ fn arguments(places: &Places) -> [&str; 8] {
     ["serve", "event", "--environment", "$(ENVIRONMENT)", "--name", "$(JOB)", "--workflows-namespace", namespace]
 }
 
+/// What of it is in no namespace, and so goes with nothing else.
+pub fn of_events(places: &Places) -> Vec<Placed> {
+    policy(places)
+}
+
 /// What the account of Sensors may make: the Job above, of any environment, and nothing that only looks like it. The
 /// account of the executor goes with such a Job, so a field that is not known here is refused.
 fn policy(places: &Places) -> Vec<Placed> {

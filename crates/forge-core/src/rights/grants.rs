@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    BOOTSTRAP, DEPLOY, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS, granted,
-    rule,
+    Ask, BOOTSTRAP, DEPLOY, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS,
+    granted, rule,
 };
 use crate::preflight::{Component, Purpose};
 
@@ -227,6 +227,19 @@ pub fn remover() -> Vec<Grant> {
         add(&mut table, rule.scope, &rule);
     }
     listed(table)
+}
+
+/// What whoever tears down a whole environment writes, as an API server is asked for it beforehand. `last` is whether what all
+/// environments share goes too, `copies` whether volumes are copied.
+pub fn removing(purpose: &Purpose, last: bool, copies: bool) -> BTreeSet<Ask> {
+    let shared: &[Rule] = if last { &REMOVAL_OF_ALL } else { &[] };
+    let written = |rule: &&Rule| {
+        let copy = rule.group == "snapshot.storage.k8s.io";
+        // What its owner made in the namespace of his Argo CD stays his.
+        let his = purpose.handed && rule.scope == Scope::ArgoCd && !rule.resources.contains(&"applications");
+        rule.resources != ["*"] && (copies || !copy) && !his
+    };
+    REMOVAL.iter().chain(shared).filter(written).flat_map(|rule| rule.asks(purpose)).collect()
 }
 
 fn add(table: &mut Table, scope: Scope, rule: &Rule) {

@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use discovery::{Group, Kind, Served, groups, kinds, merged};
+pub use discovery::{Group, Kind, Served, base, groups, kinds, merged};
 pub use ending::{CleanExitReport, Ending, GoneKind, Left, Orphan, Reason, clean_exit};
-pub use item::{Finalizer, Item, Parent};
+pub use item::{Item, Parent};
 pub use page::{Complete, Pages, Read, Readings};
 pub use snapshot::{
     DIGEST_ANNOTATION, Noted, PIECES_ANNOTATION, Packed, SNAPSHOT, SNAPSHOT_KEY, SNAPSHOT_LABEL, Seen, Snapshot,
@@ -168,6 +168,7 @@ pub(crate) mod tests {
             version: "v1".to_owned(),
             kind: kind.to_owned(),
             namespaced,
+            counts: true,
         }
     }
 

@@ -149,24 +149,32 @@ pub fn judge(member: &Member, live: Option<&Value>) -> Result<Option<Kept>, Remn
     }
 }
 
-/// Why Argo CD leaves an object that it manages.
+/// Why an object of a node stays.
 fn staying(member: &Member, live: &Value) -> Option<&'static str> {
-    let annotations = live.pointer("/metadata/annotations");
-    let annotation = |key: &str| annotations.and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default();
-    let told = |key: &str, option: &str| annotation(key).split(',').any(|found| found.trim() == option);
-    if member.group == "apiextensions.k8s.io" && member.kind == "CustomResourceDefinition" {
+    let kept = live.pointer("/metadata/annotations").and_then(|all| all.get("helm.sh/resource-policy"));
+    let kept = kept.and_then(Value::as_str) == Some("keep");
+    let claim = member.group.is_empty() && member.kind == "PersistentVolumeClaim";
+    let claim = claim.then_some("nothing owns the claim: it goes with its namespace, its volume by policy");
+    left_alone(&member.group, &member.kind, kept, is_undeleted(live)).or(claim)
+}
+
+/// Argo CD is told not to delete an object.
+pub(super) fn is_undeleted(object: &Value) -> bool {
+    let options = object.pointer("/metadata/annotations").and_then(|all| all.get("argocd.argoproj.io/sync-options"));
+    let options = options.and_then(Value::as_str).unwrap_or_default();
+    options.split(',').any(|option| option.trim() == "Delete=false")
+}
+
+/// Why Argo CD leaves an object of this kind that it manages, if it does. `kept` is what its chart says, `undeleted` what the
+/// object says to Argo CD.
+pub(super) fn left_alone(group: &str, kind: &str, kept: bool, undeleted: bool) -> Option<&'static str> {
+    if group == "apiextensions.k8s.io" && kind == "CustomResourceDefinition" {
         return Some("Argo CD never deletes definitions");
     }
-    if told("argocd.argoproj.io/sync-options", "Delete=false") {
+    if undeleted {
         return Some("it says Delete=false");
     }
-    if annotation("helm.sh/resource-policy") == "keep" {
-        return Some("its chart keeps it");
-    }
-    if member.group.is_empty() && member.kind == "PersistentVolumeClaim" {
-        return Some("nothing owns the claim: it goes with its namespace, its volume by policy");
-    }
-    None
+    kept.then_some("its chart keeps it")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 pub use facts::{
-    ApiService, Asked, Definition, Facts, Objects, Powers, Service, ServiceRef, Volume, WANTED, Webhook, Workload,
+    ApiService, Asked, Definition, Facts, Objects, Powers, Service, ServiceRef, WANTED, Webhook, Workload,
 };
 pub use report::{Foretold, Judged, Listed, RehearsalReport, Rule, Ruled, Severity};
 

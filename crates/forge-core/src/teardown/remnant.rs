@@ -45,6 +45,18 @@ impl fmt::Display for Finalizer {
     }
 }
 
+impl Finalizer {
+    /// Those in the metadata of an object.
+    pub(super) fn all(live: &Value) -> Vec<Self> {
+        let names = live.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(Value::as_str).map(|name| Self::of(live, name)).collect()
+    }
+
+    fn of(live: &Value, name: &str) -> Self {
+        Self { name: name.to_owned(), owner: owner(live, name) }
+    }
+}
+
 /// An object that is still there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,16 +77,11 @@ pub struct Remnant {
 impl Remnant {
     /// An object as it was read, of which the metadata are enough.
     pub fn read(object: &str, live: &Value) -> Self {
-        let metadata = live.get("metadata");
-        let list = |value: Option<&Value>| -> Vec<String> {
-            let items = value.and_then(Value::as_array).into_iter().flatten();
-            items.filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let mut names = list(metadata.and_then(|metadata| metadata.get("finalizers")));
+        let mut finalizers = Finalizer::all(live);
         // Those of a namespace are elsewhere.
-        names.extend(list(live.pointer("/spec/finalizers")));
-        let finalizers = names.into_iter().map(|name| Finalizer { owner: owner(live, &name), name }).collect();
-        let deleting = metadata.and_then(|metadata| metadata.get("deletionTimestamp")).and_then(Value::as_str);
+        let elsewhere = live.pointer("/spec/finalizers").and_then(Value::as_array).into_iter().flatten();
+        finalizers.extend(elsewhere.filter_map(Value::as_str).map(|name| Finalizer::of(live, name)));
+        let deleting = live.pointer("/metadata/deletionTimestamp").and_then(Value::as_str);
         Self {
             object: object.to_owned(),
             deleting: deleting.and_then(|text| text.parse().ok()),

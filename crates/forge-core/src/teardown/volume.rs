@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 
 use crate::name::clip;
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+use crate::view::shown;
 
 /// The annotation of a volume that says what its reclaim policy was before we changed it.
 pub const RECLAIM_ANNOTATION: &str = "forge.projectcatalyst.io/reclaim-policy";
+/// Where Kubernetes notes who made a volume.
+const PROVISIONER: &str = "pv.kubernetes.io/provisioned-by";
 
-/// A volume that is bound.
+/// A volume that a claim has, or had.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Volume {
     /// Its name.
@@ -20,30 +23,41 @@ pub struct Volume {
     pub namespace: String,
     /// The claim.
     pub claim: String,
+    /// Its claim has it.
+    pub bound: bool,
+    /// Its claim is gone.
+    pub released: bool,
     /// What becomes of it when its claim goes.
     pub policy: String,
     /// What that was before we changed it.
     pub before: Option<String>,
     /// The CSI driver that made it.
     pub driver: Option<String>,
+    /// Who makes and removes it: that driver, or whoever else says so; empty where nobody does.
+    pub provisioner: String,
+    /// How large it is.
+    pub size: String,
 }
 
 impl Volume {
-    /// Reads a PersistentVolume; nothing where no claim has it.
+    /// Reads a PersistentVolume; nothing where no claim ever had it.
     pub fn read(volume: &Value) -> Option<Self> {
         let text = |pointer: &str| volume.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let before = volume.pointer("/metadata/annotations").and_then(|all| all.get(RECLAIM_ANNOTATION));
-        if text("/status/phase") != Some("Bound") {
-            return None;
-        }
+        let noted = |key: &str| volume.pointer("/metadata/annotations")?.get(key)?.as_str();
+        let phase = text("/status/phase");
+        let driver = text("/spec/csi/driver");
         Some(Self {
             name: text("/metadata/name")?.to_owned(),
             namespace: text("/spec/claimRef/namespace")?.to_owned(),
             claim: text("/spec/claimRef/name")?.to_owned(),
+            bound: phase == Some("Bound"),
+            released: matches!(phase, Some("Released" | "Failed")),
             // So it says where nothing is said.
             policy: text("/spec/persistentVolumeReclaimPolicy").unwrap_or("Retain").to_owned(),
-            before: before.and_then(Value::as_str).map(clip),
-            driver: text("/spec/csi/driver").map(str::to_owned),
+            before: noted(RECLAIM_ANNOTATION).map(clip),
+            driver: driver.map(str::to_owned),
+            provisioner: driver.or_else(|| noted(PROVISIONER)).unwrap_or_default().to_owned(),
+            size: text("/spec/capacity/storage").map(shown).unwrap_or_default(),
         })
     }
 
@@ -51,12 +65,17 @@ impl Volume {
     pub fn is_retained(&self) -> bool {
         self.policy == "Retain"
     }
+
+    /// The claim, `namespace/name`.
+    pub fn claimed(&self) -> String {
+        format!("{}/{}", self.namespace, self.claim)
+    }
 }
 
 /// The volumes of these that are bound to claims of these namespaces.
 pub fn bound(volumes: &[Value], namespaces: &BTreeSet<String>) -> Vec<Volume> {
-    let mut found: Vec<Volume> =
-        volumes.iter().filter_map(Volume::read).filter(|volume| namespaces.contains(&volume.namespace)).collect();
+    let meant = |volume: &Volume| volume.bound && namespaces.contains(&volume.namespace);
+    let mut found: Vec<Volume> = volumes.iter().filter_map(Volume::read).filter(meant).collect();
     found.sort();
     found
 }
@@ -194,6 +213,20 @@ mod tests {
         assert_eq!(patch["spec"]["persistentVolumeReclaimPolicy"], "Retain");
         assert_eq!(patch["metadata"]["annotations"][RECLAIM_ANNOTATION], "Delete");
         assert!(is_retained(&all[1]) && !is_retained(&all[0]) && !is_retained(&json!({})));
+        let released = Volume::read(&all[3]).unwrap();
+        assert!(released.released && !released.bound && released.claimed() == "shop/data");
+        assert_eq!(Volume::read(&all[4]), None);
+    }
+
+    #[test]
+    fn whoever_makes_a_volume_is_its_driver_or_whom_kubernetes_notes() {
+        let mut made = volume("a", "shop", "Delete", "Bound", None);
+        assert_eq!(Volume::read(&made).unwrap().provisioner, "");
+        made["metadata"]["annotations"] = json!({PROVISIONER: "disk.example.com"});
+        let read = Volume::read(&made).unwrap();
+        assert_eq!((read.provisioner.as_str(), read.driver), ("disk.example.com", None));
+        let read = Volume::read(&volume("a", "shop", "Delete", "Bound", Some("csi.example.com"))).unwrap();
+        assert_eq!((read.provisioner.as_str(), read.driver.as_deref()), ("csi.example.com", Some("csi.example.com")));
     }
 
     #[test]

@@ -61,6 +61,17 @@ pub struct Going<'g> {
     pub live: Option<&'g Value>,
 }
 
+/// Another environment is there, by the receipt of its phase 1 or by its AppProject. Where neither can be listed one may be.
+pub fn another(environment: &EnvironmentName, inventory: &Inventory) -> bool {
+    let (receipts, projects) = (("", "configmaps"), ("argoproj.io", "appprojects"));
+    let unknown = |of: (&str, &str)| inventory.kind(of).is_some() && inventory.known(of).is_none();
+    let of_another = |(kind, item): (&Kind, &Item)| {
+        let marks = kind.is(projects) || (kind.is(receipts) && item.name.starts_with("forge-bootstrap-"));
+        marks && item.forge && item.environment.as_deref().is_some_and(|name| name != environment.as_str())
+    };
+    unknown(receipts) || unknown(projects) || inventory.objects().any(of_another)
+}
+
 /// Group, kind, namespace and name, as Applications list them.
 type Address = (String, String, String, String);
 
@@ -82,20 +93,15 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Of the nodes of a scope. What Forge itself made goes with the last environment, and only with all of it.
+    /// Of the nodes of a scope. What Forge itself made goes with the last environment, and only with all of it: `last` is
+    /// whether no other one is there.
     pub fn new(
-        environment: &EnvironmentName,
-        scope: &Scope,
+        (environment, scope, last): (&EnvironmentName, &Scope, bool),
         argocd: &str,
         nodes: &[Going<'_>],
         inventory: &Inventory,
     ) -> Self {
-        let of_another = |(kind, item): (&Kind, &Item)| {
-            kind.is(("argoproj.io", "appprojects"))
-                && item.forge
-                && item.environment.as_deref().is_some_and(|name| name != environment.as_str())
-        };
-        let whole = *scope == Scope::Platform && !inventory.objects().any(of_another);
+        let whole = *scope == Scope::Platform && last;
         let named = if *scope == Scope::Platform { environment.to_string() } else { String::new() };
         let mut claims = Self { environment: named, whole, ..Self::default() };
         for going in nodes {
@@ -109,6 +115,11 @@ impl Claims {
         let own = namespaces.filter(|(kind, item)| claims.directly(kind, item).goes());
         claims.namespaces = own.map(|(_, item)| item.name.clone()).collect();
         claims
+    }
+
+    /// What Forge itself made goes too.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     fn add(&mut self, going: &Going<'_>, argocd: &str) {
@@ -305,7 +316,7 @@ pub(crate) mod tests {
         Inventory::new(at(0), kinds, vec![], None)
     }
 
-    fn claims(scope: &str, inventory: &Inventory) -> Claims {
+    fn claims(scope: &str, last: bool, inventory: &Inventory) -> Claims {
         let live = json!({
             "spec": {"destination": {"server": "https://kubernetes.default.svc", "namespace": "api"}},
             "status": {"resources": [{"group": "apps", "kind": "Deployment", "namespace": "api", "name": "api"}]},
@@ -320,7 +331,7 @@ pub(crate) mod tests {
             Going { node: &shop, application: &other, live: Some(&far) },
         ];
         let environment = "dev".parse().unwrap();
-        Claims::new(&environment, &scope.parse().unwrap(), "argocd", &nodes, inventory)
+        Claims::new((&environment, &scope.parse().unwrap(), last), "argocd", &nodes, inventory)
     }
 
     fn told(claims: &Claims, inventory: &Inventory) -> BTreeMap<String, String> {
@@ -334,7 +345,7 @@ pub(crate) mod tests {
     #[test]
     fn what_applications_list_what_is_marked_and_what_is_owned_by_it_goes() {
         let inventory = inventory(false);
-        let claims = claims("platform", &inventory);
+        let claims = claims("platform", true, &inventory);
         let told = told(&claims, &inventory);
         for (what, whose) in [
             ("Deployment api/api", "of shop/api"),
@@ -357,9 +368,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn another_environment_is_there_by_its_app_project_and_whoever_may_not_look_cannot_rule_it_out() {
+        let dev = "dev".parse().unwrap();
+        assert!(another(&dev, &inventory(true)) && !another(&dev, &inventory(false)));
+        let projects = kind("appprojects.argoproj.io", "AppProject", true);
+        let unread = Inventory::new(at(0), vec![(projects, Listing::Unknown("forbidden".to_owned()))], vec![], None);
+        assert!(another(&dev, &unread));
+        let receipt = object("argo/forge-bootstrap-qa", forge(Some("qa")));
+        let receipts = vec![(kind("configmaps", "ConfigMap", true), known(1, &[receipt]))];
+        assert!(another(&dev, &Inventory::new(at(0), receipts, vec![], None)));
+    }
+
+    #[test]
     fn while_another_environment_is_there_what_all_share_stays_and_a_scope_takes_only_its_own() {
         let inventory = inventory(true);
-        let told = |scope: &str| told(&claims(scope, &inventory), &inventory);
+        let told = |scope: &str| told(&claims(scope, false, &inventory), &inventory);
         let platform = told("platform");
         assert_eq!(platform["Namespace api"], "Forge's own");
         assert_eq!(platform["AppProject argocd/dev"], "Forge's own");

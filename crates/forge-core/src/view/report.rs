@@ -14,6 +14,7 @@ use crate::gate::Decision;
 use crate::name::NodeId;
 use crate::run::{Entry, Phase, Record, RunAction, RunPlan, Runner, Verdict, result};
 use crate::teardown::RemovalRecord;
+use crate::teardown::inventory::CleanExitReport;
 use crate::view::chain::resource;
 use crate::view::{Spot, advice, between, shown};
 
@@ -73,6 +74,9 @@ pub struct RunReport {
     /// What a teardown did beside its nodes, what it left for a reason, and what it left behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<RemovalRecord>,
+    /// What is left of the platform, by complete lists of everything, where a teardown came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clean_exit: Option<CleanExitReport>,
 }
 
 fn deploy() -> String {
@@ -358,6 +362,7 @@ impl RunReport {
             components,
             not_held: header.not_held.iter().map(|(node, why)| (node.to_string(), shown(why))).collect(),
             removal: header.removal.clone(),
+            clean_exit: None,
         }
     }
 
@@ -396,6 +401,7 @@ impl RunReport {
             components: Vec::new(),
             not_held: BTreeMap::new(),
             removal: None,
+            clean_exit: None,
         }
     }
 
@@ -458,6 +464,9 @@ impl RunReport {
         }
         if let Some(removal) = &self.removal {
             text.push_str(&removal.text());
+        }
+        if let Some(left) = &self.clean_exit {
+            text.push_str(&left.beside());
         }
         if !s.slowest.is_empty() {
             let slow: Vec<String> = s
@@ -599,7 +608,8 @@ slowest: a/two 46s, a/one 12s
         };
         let findings: Vec<Finding> = (0..70).map(|n| finding(n).with_fix("ask for it")).collect();
         let times = (sample::at(0), sample::at(3));
-        let report = RunReport::without_run("dev", "platform", NoRun::Failed, Exit::Invalid, "not ready", times);
+        let (action, why) = (RunAction::Deploy, NoRun::Failed);
+        let report = RunReport::without_run(action, "dev", "platform", why, Exit::Invalid, "not ready", times);
         let one = report.clone().because(&findings[..1]);
         assert_eq!(
             one.text(),

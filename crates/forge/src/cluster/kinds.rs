@@ -1,149 +1,165 @@
 //! Which kinds a cluster serves, and where: asked of the API server itself, group by group. A group that does not answer is an
-//! error and never an empty one (INV-10).
+//! error, or told as not known, and never an empty one (INV-10).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use forge_core::teardown::inventory::{Gap, Group, Kind, Served, base, groups, kinds, merged};
 use forge_core::teardown::{Member, Target};
+use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::{Cluster, ClusterError, path};
+use super::{Cluster, ClusterError, WHOLE, escaped, path};
 
-/// A kind of objects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) kind: String,
-    pub(crate) plural: String,
-    pub(crate) namespaced: bool,
-    /// It can be listed.
-    pub(crate) listed: bool,
-}
-
-impl Kind {
-    /// The collection in a namespace, or of the whole cluster where that is empty.
-    pub(crate) fn collection(&self, namespace: &str) -> String {
-        let Self { group, version, plural, .. } = self;
-        match (group.is_empty(), self.namespaced && !namespace.is_empty()) {
-            (true, true) => path::core(namespace, plural),
-            (true, false) => format!("/api/{version}/{plural}"),
-            (false, true) => path::named(group, version, namespace, plural),
-            (false, false) => path::global(group, version, plural),
-        }
-    }
-}
+/// How many versions of groups are asked at once.
+const AT_ONCE: usize = 8;
+/// How often everything is asked for while a group is about to go.
+const TRIES: usize = 4;
+/// How long an API server may take to know of a group that has just gone.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// The kinds that a cluster serves, read when they are asked for.
 pub(crate) struct Kinds {
     cluster: Cluster,
-    /// By group and version, as the API has them: `apps/v1`.
+    /// By where their group and version are served: `/apis/apps/v1`.
     known: Mutex<BTreeMap<String, Arc<Vec<Kind>>>>,
+    /// All that count.
+    all: Mutex<Option<Arc<Vec<Kind>>>>,
 }
 
 impl Kinds {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        Self { cluster: cluster.clone(), known: Mutex::new(BTreeMap::new()) }
+        Self { cluster: cluster.clone(), known: Mutex::default(), all: Mutex::default() }
     }
 
     /// The kinds of a version of a group; nothing where it is not served.
     async fn served(&self, group: &str, version: &str) -> Result<Option<Arc<Vec<Kind>>>, ClusterError> {
-        let place = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        if let Some(known) = self.known.lock().await.get(&place) {
-            return Ok(Some(known.clone()));
+        let place = base(&escaped(group), &escaped(version));
+        // Held while it is asked for: whoever waits finds the answer.
+        let mut known = self.known.lock().await;
+        if let Some(found) = known.get(&place) {
+            return Ok(Some(found.clone()));
         }
         let Some(answer) = self.cluster.get(&place).await? else { return Ok(None) };
-        let Some(resources) = answer.get("resources").and_then(Value::as_array) else {
+        let Some(found) = kinds(group, version, &answer) else {
             return Err(ClusterError::Unreadable(format!("`{place}` names no resources")));
         };
-        let kinds: Arc<Vec<Kind>> =
-            Arc::new(resources.iter().filter_map(|found| kind(found, group, version)).collect());
-        self.known.lock().await.insert(place, kinds.clone());
-        Ok(Some(kinds))
+        let found = Arc::new(found);
+        // What is not there may come while somebody watches.
+        if !found.is_empty() {
+            known.insert(place, found.clone());
+        }
+        Ok(Some(found))
+    }
+
+    async fn find(&self, group: &str, version: &str, kind: &str) -> Result<Option<Kind>, ClusterError> {
+        let served = self.served(group, version).await?;
+        Ok(served.and_then(|served| served.iter().find(|found| found.kind == kind).cloned()))
+    }
+
+    /// A live object; nothing where there is none, or no such kind.
+    pub(crate) async fn get(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ClusterError> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let Some(kind) = self.find(group, version, kind).await? else { return Ok(None) };
+        self.cluster.get(&path::object(&kind.within(&escaped(namespace)), &escaped(name))).await
     }
 
     /// Where a member is, or was; nothing where its kind is not served any more, so that there can be none of it.
     pub(crate) async fn place(&self, member: &Member) -> Result<Option<String>, ClusterError> {
-        let Some(kinds) = self.served(&member.group, &member.version).await? else { return Ok(None) };
-        Ok(kinds.iter().find(|kind| kind.kind == member.kind).map(|kind| kind.collection(&member.namespace)))
+        let kind = self.find(&member.group, &member.version, &member.kind).await?;
+        Ok(kind.map(|kind| kind.within(&member.namespace)))
     }
 
     /// The kinds that a person means by a name.
     pub(crate) async fn meant(&self, target: &Target) -> Result<Vec<Kind>, ClusterError> {
-        let of = |kind: &Kind| {
+        let of = |kind: &&Kind| {
             kind.kind == target.kind
                 && target.group.as_ref().is_none_or(|group| *group == kind.group)
                 && kind.namespaced != target.namespace.is_empty()
         };
-        Ok(self.all().await?.into_iter().filter(of).collect())
+        Ok(self.all().await?.iter().filter(of).cloned().collect())
     }
 
-    /// All kinds that are served, each in the version that the server prefers.
-    pub(crate) async fn all(&self) -> Result<Vec<Kind>, ClusterError> {
-        let groups = self.cluster.get("/apis").await?;
-        let Some(groups) = groups.as_ref().and_then(|list| list.get("groups")).and_then(Value::as_array) else {
-            return Err(ClusterError::Unreadable("`/apis` names no groups".to_owned()));
-        };
-        let mut versions = vec![(String::new(), "v1".to_owned())];
-        for group in groups {
-            let text = |pointer: &str| group.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            versions.push((text("/name"), text("/preferredVersion/version")));
+    /// All kinds that can be listed and deleted, each in the version that the server prefers.
+    ///
+    /// # Errors
+    /// When it is not known what a group serves.
+    pub(crate) async fn all(&self) -> Result<Arc<Vec<Kind>>, ClusterError> {
+        let mut all = self.all.lock().await;
+        if let Some(known) = all.as_ref() {
+            return Ok(known.clone());
         }
-        let mut all = Vec::new();
-        for (group, version) in versions {
-            // Gone since it was named: there can be none of it.
-            if let Some(kinds) = self.served(&group, &version).await? {
-                all.extend(kinds.iter().cloned());
-            }
+        let (found, gaps) = discovered(&self.cluster).await?;
+        if let Some(Gap { what, why }) = gaps.first() {
+            return Err(ClusterError::Unreachable(format!("what `{what}` serves is not known: {why}")));
         }
-        Ok(all)
+        let found = Arc::new(found);
+        *all = Some(found.clone());
+        Ok(found)
     }
 
     /// The same without what was remembered: definitions go.
     pub(crate) async fn forget(&self) {
         self.known.lock().await.clear();
+        *self.all.lock().await = None;
     }
 }
 
-/// Reads one entry of a list of resources; nothing for a part of an object, such as its status.
-fn kind(found: &Value, group: &str, version: &str) -> Option<Kind> {
-    let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
-    let plural = text("name");
-    if plural.is_empty() || plural.contains('/') || text("kind").is_empty() {
-        return None;
+/// What a cluster serves, and what of that is not known. A group that goes is listed for a moment longer than it is served.
+///
+/// # Errors
+/// When it cannot be asked.
+pub(crate) async fn discovered(cluster: &Cluster) -> Result<(Vec<Kind>, Vec<Gap>), ClusterError> {
+    for _ in 1..TRIES {
+        let (served, settled) = discovery(cluster).await?;
+        if settled {
+            return Ok(merged(served));
+        }
+        tokio::time::sleep(SETTLING).await;
     }
-    let verbs = found.get("verbs").and_then(Value::as_array);
-    let listed = verbs.is_some_and(|verbs| verbs.iter().any(|verb| verb.as_str() == Some("list")));
-    Some(Kind {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        kind: text("kind").to_owned(),
-        plural: plural.to_owned(),
-        namespaced: found.get("namespaced").and_then(Value::as_bool).unwrap_or(false),
-        listed,
-    })
+    let (served, _) = discovery(cluster).await?;
+    Ok(merged(served))
+}
+
+/// What every version of every group says that it serves, and whether none of them is about to go.
+async fn discovery(cluster: &Cluster) -> Result<(Vec<Served>, bool), ClusterError> {
+    let list = cluster.answered("/apis", WHOLE).await?;
+    let unreadable = || ClusterError::Unreadable("`/apis` lists no groups".to_owned());
+    let groups = groups(&list).ok_or_else(unreadable)?;
+    let mut versions: Vec<(String, String, String)> = Vec::new();
+    for group in std::iter::once(Group::core()).chain(groups) {
+        versions.extend(group.paths().map(|(version, path)| (group.name.clone(), version.to_owned(), path)));
+    }
+    let served = futures::stream::iter(versions).map(|(group, version, path)| async move {
+        let answer = cluster.answered(&path, WHOLE).await;
+        let settled = !answer.as_ref().is_err_and(ClusterError::is_missing);
+        let kinds = match answer {
+            Ok(list) => kinds(&group, &version, &list).ok_or_else(|| "it does not say what it serves".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        (Served { group, version, kinds }, settled)
+    });
+    // In their order: of two versions that have a kind, the first one counts.
+    let served: Vec<(Served, bool)> = served.buffered(AT_ONCE).collect().await;
+    let settled = served.iter().all(|(_, settled)| *settled);
+    Ok((served.into_iter().map(|(served, _)| served).collect(), settled))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_kind_is_found_where_the_api_has_it_and_parts_of_objects_are_none() {
-        let found = json!({"name": "deployments", "kind": "Deployment", "namespaced": true, "verbs": ["get", "list"]});
-        let deployments = kind(&found, "apps", "v1").unwrap();
-        assert!(deployments.listed);
-        assert_eq!(deployments.collection("shop"), "/apis/apps/v1/namespaces/shop/deployments");
-        assert_eq!(deployments.collection(""), "/apis/apps/v1/deployments");
-        let nodes = kind(&json!({"name": "nodes", "kind": "Node", "verbs": []}), "", "v1").unwrap();
-        assert_eq!((nodes.collection("shop"), nodes.listed), ("/api/v1/nodes".to_owned(), false));
-        let pods = kind(&json!({"name": "pods", "kind": "Pod", "namespaced": true}), "", "v1").unwrap();
-        assert_eq!(pods.collection("shop"), "/api/v1/namespaces/shop/pods");
-        for none in [json!({"name": "pods/log", "kind": "Pod"}), json!({"name": "pods"}), json!({})] {
-            assert_eq!(kind(&none, "", "v1"), None);
-        }
+    fn a_group_has_its_own_place_and_no_query_gets_into_it() {
+        assert_eq!(base(&escaped(""), &escaped("v1")), "/api/v1");
+        assert_eq!(base(&escaped("apps"), &escaped("v1?watch=true")), "/apis/apps/v1%3Fwatch%3Dtrue");
     }
 }

@@ -195,7 +195,8 @@ impl Cluster {
             "{collection}?fieldSelector=metadata.name%3D{name}&watch=true&timeoutSeconds={seconds}&resourceVersion={version}"
         );
         let heard = async {
-            let request = Request::get(uri).header("accept", metadata("PartialObjectMetadata")).body(Vec::new()).ok()?;
+            let request =
+                Request::get(uri).header("accept", metadata("PartialObjectMetadata")).body(Vec::new()).ok()?;
             let lines = self.client.request_stream(request).await.ok()?;
             let mut lines = std::pin::pin!(lines.lines());
             lines.next().await?.ok()

@@ -86,12 +86,15 @@ impl Request<'_> {
             let nodes = run.as_ref().map_or(0, RunPlan::len);
             self.say(Level::Info, &format!("{nodes} nodes would go"));
             let record = RemovalRecord::new(self.decided.policy.as_str());
-            return Ok(teardown::report_without_run(self.made, record, self.started, NoRun::DryRun));
+            return Ok(teardown::report_without_run(self.made, (record, None), self.started, NoRun::DryRun));
         }
+        teardown::permitted(&found, self.made, self.decided.policy).await?;
         let place = &found.place;
         let environment = (&self.made.environment, &found.seen.sets);
         let limits = self.made.plan.timeout;
         let teardown = Teardown::new((&place.cluster, &place.places), environment, self.decided, limits);
+        let mut note = |line: &str| self.say(Level::Warn, line);
+        let begun = unless_stopped(interrupts, teardown.begin(&found, self.made, &mut note)).await?;
         let mut ended: Option<(RunPlan, Record)> = None;
         if let Some(run) = run {
             let argocd = ArgoCd::through(&place.cluster, &place.places.workflows).await?;
@@ -111,6 +114,7 @@ impl Request<'_> {
         let before = ended.as_ref().and_then(|(_, record)| record.header.removal.clone());
         let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(self.decided.policy.as_str())));
         // What comes after the nodes comes only when all of them are gone.
+        let mut left = None;
         if report.as_ref().is_none_or(|report| report.statistics.gone == report.statistics.nodes) {
             let tools = Primitives {
                 kubeconfig: &|| for_programs(&self.inputs.access, self.variable),
@@ -120,15 +124,14 @@ impl Request<'_> {
             };
             let run = ended.as_ref().map(|(run, _)| run);
             let mut say = |line: &str| self.say(Level::Info, line);
-            let whole = teardown::finish(&teardown, &found, (run, &tools), &record, interrupts, &mut say).await?;
-            if !whole {
-                return Err(Stopped::Interrupted);
-            }
+            let looked = (&found, begun.as_ref());
+            let ended = teardown::finish(&teardown, looked, (run, &tools), &record, interrupts, &mut say).await?;
+            left = ended.ok_or(Stopped::Interrupted)?;
         }
         let record = record.into_inner();
         Ok(match report {
-            Some(report) => teardown::with_removal(report, record),
-            None => teardown::report_without_run(self.made, record, self.started, NoRun::Done),
+            Some(report) => teardown::with_removal(report, record, left),
+            None => teardown::report_without_run(self.made, (record, left), self.started, NoRun::Done),
         })
     }
 

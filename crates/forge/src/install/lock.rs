@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 
 /// Its name, in the namespace of Argo Workflows.
-const NAME: &str = "forge-bootstrap";
+pub(crate) const NAME: &str = "forge-bootstrap";
 /// A holder that did not renew for so long is gone.
 const LASTS: Duration = Duration::from_secs(30);
 /// Between two renewals.
@@ -232,7 +232,7 @@ impl Lock {
 
 impl Lock {
     /// Gives the Lease back for good: nobody bootstraps here any more.
-    pub(super) async fn discard(self, cluster: &Cluster) -> Result<(), ClusterError> {
+    pub(crate) async fn discard(self, cluster: &Cluster) -> Result<(), ClusterError> {
         let path = self.path.clone();
         self.release(cluster).await?;
         failpoint::write(&format!("Lease {NAME} goes"));

@@ -70,7 +70,7 @@ pub(super) async fn gather(cluster: &Cluster, purpose: &Purpose) -> Result<Gathe
     let classes = cluster.list(&classes, "");
     let policies = cluster.get("/apis/admissionregistration.k8s.io/v1");
     let (answers, who, nodes, classes, policies, namespaces, room, argo, definitions, projects, account, own, lacking) = tokio::join!(
-        answers(cluster, purpose),
+        answers(cluster, rights::asked(purpose)),
         who(cluster),
         nodes,
         classes,
@@ -174,10 +174,10 @@ fn stranger(message: &str) -> Judged {
 }
 
 /// Asks for every right, right by right.
-async fn answers(cluster: &Cluster, purpose: &Purpose) -> BTreeMap<Ask, Answer> {
+pub(crate) async fn answers(cluster: &Cluster, asks: BTreeSet<Ask>) -> BTreeMap<Ask, Answer> {
     let collection = path::global("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
     let collection = collection.as_str();
-    let asked = futures::stream::iter(rights::asked(purpose)).map(|ask| async move {
+    let asked = futures::stream::iter(asks).map(|ask| async move {
         let mut answer = cluster.create(collection, &ask.review()).await;
         if answer.as_ref().is_err_and(ClusterError::is_transient) {
             answer = cluster.create(collection, &ask.review()).await;

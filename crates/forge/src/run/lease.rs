@@ -38,8 +38,13 @@ fn collection(place: &Place) -> String {
     path::named("coordination.k8s.io", "v1", &place.places.workflows, "leases")
 }
 
+/// The name of the Lease of an environment.
+pub(crate) fn name(environment: &EnvironmentName) -> String {
+    format!("forge-{environment}")
+}
+
 fn object(place: &Place, environment: &EnvironmentName) -> String {
-    path::object(&collection(place), &format!("forge-{environment}"))
+    path::object(&collection(place), &name(environment))
 }
 
 /// Who has a Lease.
@@ -189,7 +194,7 @@ fn lease(environment: &EnvironmentName, spec: &Value) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {
-            "name": format!("forge-{environment}"),
+            "name": name(environment),
             "labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: environment},
         },
         "spec": spec,
@@ -281,6 +286,14 @@ pub(crate) async fn held<T>(
     // The next one can do without.
     let _ = release(place, environment, &run).await;
     done
+}
+
+/// Removes the Lease of an environment that is gone, with everything that runs of it needed.
+///
+/// # Errors
+/// When it may not be removed.
+pub(crate) async fn discard(place: &Place, environment: &EnvironmentName) -> Result<(), ClusterError> {
+    place.cluster.delete(&object(place, environment)).await
 }
 
 /// Gives the Lease back, if it is ours.

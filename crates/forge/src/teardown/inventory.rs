@@ -12,28 +12,26 @@ use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::{EnvironmentName, NodeId};
 use forge_core::repository::{ApplicationName, application_name};
 use forge_core::rights::Answer;
+use forge_core::teardown::Volume;
 use forge_core::teardown::inventory::{
-    CleanExitReport, Complete, Ending, Gap, Group, Inventory, Kind, Listing, Pages, Read, Readings, Served, Snapshot,
-    clean_exit, groups, kinds, merged,
+    CleanExitReport, Complete, Ending, Inventory, Kind, Listing, Pages, Read, Readings, Snapshot, base, clean_exit,
+    kinds,
 };
-use forge_core::teardown::rehearse::Volume;
-use forge_core::teardown::whose::{Claims, Going};
+use forge_core::teardown::whose::{Claims, Going, another};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub(crate) use snapshot::{Before, snapshot, stored};
 
-use crate::cluster::{Cluster, ClusterError, METADATA, WHOLE, escaped, path};
+use crate::cluster::{Cluster, ClusterError, WHOLE, discovered, escaped, metadata, path};
 
 /// How many kinds are read at once.
 const AT_ONCE: usize = 8;
-/// How often something is asked for that was not answered, or is about to change.
+/// How often a list is read that is no whole one.
 const TRIES: usize = 4;
-/// Before it is asked for again; each time twice as long.
+/// Before a list is read again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long an API server may take to know of a group that has just gone.
-const SETTLING: Duration = Duration::from_secs(2);
 /// How many objects a page holds.
 const PAGE: usize = 500;
 /// How many objects a page holds that are large.
@@ -50,7 +48,11 @@ pub(crate) struct Asked<'a> {
     pub(crate) workflows: &'a str,
     pub(crate) graph: &'a Graph,
     /// The nodes that go.
-    pub(crate) nodes: &'a [NodeIx],
+    pub(crate) nodes: Vec<NodeIx>,
+    /// Applications that go and that the graph does not know.
+    pub(crate) more: Vec<(NodeId, ApplicationName)>,
+    /// No other environment is there: what Forge itself made goes too. What is listed says so where nobody has looked.
+    pub(crate) last: Option<bool>,
     pub(crate) policy: PvPolicy,
 }
 
@@ -77,11 +79,14 @@ pub(crate) async fn looked(asked: &Asked<'_>) -> Result<Looked, Failure> {
         let node = asked.graph.node(*node);
         (node.id.clone(), application_name(asked.environment, asked.argocd, &node.subject))
     };
-    let nodes: Vec<(NodeId, ApplicationName)> = asked.nodes.iter().map(name).collect();
+    let nodes: Vec<(NodeId, ApplicationName)> =
+        asked.nodes.iter().map(name).chain(asked.more.iter().cloned()).collect();
     let live = applications(asked.cluster, &inventory, &nodes).await?;
     let going: Vec<Going<'_>> =
         nodes.iter().map(|(node, application)| Going { node, application, live: live.get(node) }).collect();
-    let claims = Claims::new(asked.environment, asked.scope, asked.argocd, &going, &inventory);
+    let last = asked.last.unwrap_or_else(|| !another(asked.environment, &inventory));
+    let about = (asked.environment, asked.scope, last);
+    let claims = Claims::new(about, asked.argocd, &going, &inventory);
     Ok(Looked { inventory, claims })
 }
 
@@ -138,7 +143,7 @@ pub(crate) async fn report(asked: &Asked<'_>, began: &Began<'_>, after: &Invento
         Some(kind) => objects(asked.cluster, &kind.collection(), PAGE, Volume::read).await.unwrap_or_default(),
         None => Vec::new(),
     };
-    let volumes = volumes.into_iter().filter_map(|volume| Some((volume.name.clone(), volume.claimed()?))).collect();
+    let volumes = volumes.into_iter().map(|volume| (volume.name.clone(), volume.claimed())).collect();
     clean_exit(&Ending {
         context: &asked.cluster.context,
         environment: asked.environment.as_str(),
@@ -164,56 +169,6 @@ async fn may_list(cluster: &Cluster, group: &str, resource: &str) -> bool {
         Ok(answer) => !matches!(Answer::read(&answer), Answer::Denied(_)),
         Err(_) => true,
     }
-}
-
-/// What the cluster serves, and what of that is not known. A group that goes is listed for a moment longer than it is served.
-async fn discovered(cluster: &Cluster) -> Result<(Vec<Kind>, Vec<Gap>), Failure> {
-    for _ in 1..TRIES {
-        let (served, settled) = discovery(cluster).await?;
-        if settled {
-            return Ok(merged(served));
-        }
-        tokio::time::sleep(SETTLING).await;
-    }
-    let (served, _) = discovery(cluster).await?;
-    Ok(merged(served))
-}
-
-/// What every version of every group says that it serves, and whether none of them is about to go.
-async fn discovery(cluster: &Cluster) -> Result<(Vec<Served>, bool), Failure> {
-    let list = answered(cluster, "/apis", WHOLE).await?;
-    let unreadable = || ClusterError::Unreadable("`/apis` lists no groups".to_owned());
-    let groups = groups(&list).ok_or_else(unreadable)?;
-    let mut versions: Vec<(String, String, String)> = Vec::new();
-    for group in std::iter::once(Group::core()).chain(groups) {
-        versions.extend(group.paths().map(|(version, path)| (group.name.clone(), version.to_owned(), path)));
-    }
-    let served = futures::stream::iter(versions).map(|(group, version, path)| async move {
-        let answer = answered(cluster, &path, WHOLE).await;
-        let settled = !answer.as_ref().is_err_and(ClusterError::is_missing);
-        let kinds = match answer {
-            Ok(list) => kinds(&group, &version, &list).ok_or_else(|| "it does not say what it serves".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        (Served { group, version, kinds }, settled)
-    });
-    // In their order: of two versions that have a kind, the first one counts.
-    let served: Vec<(Served, bool)> = served.buffered(AT_ONCE).collect().await;
-    let settled = served.iter().all(|(_, settled)| *settled);
-    Ok((served.into_iter().map(|(served, _)| served).collect(), settled))
-}
-
-/// Reads what is at an address, again where that may help.
-async fn answered(cluster: &Cluster, uri: &str, accept: &str) -> Result<Value, ClusterError> {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
-        match cluster.answer(uri, accept).await {
-            Err(error) if error.is_transient() => tokio::time::sleep(pause).await,
-            other => return other,
-        }
-        pause *= 2;
-    }
-    cluster.answer(uri, accept).await
 }
 
 /// Why a list was not read.
@@ -249,7 +204,7 @@ async fn once(
     let mut pages = Pages::default();
     let mut uri = format!("{collection}?limit={limit}");
     loop {
-        let page = answered(cluster, &uri, accept).await?;
+        let page = cluster.answered(&uri, accept).await?;
         let more = pages.take(&page).map_err(Unread::Broken)?;
         page.get("items").and_then(Value::as_array).into_iter().flatten().for_each(&mut keep);
         match more {
@@ -262,9 +217,9 @@ async fn once(
 /// What is known of a kind; nothing where it is not served any more.
 async fn listing(cluster: &Cluster, kind: &Kind, earlier: Option<&Complete>) -> Option<Listing> {
     let mut readings = Readings::new(earlier);
-    let collection = kind.collection();
+    let (collection, metadata) = (kind.collection(), metadata("PartialObjectMetadataList"));
     loop {
-        let read = match once(cluster, &collection, METADATA, PAGE, |_| {}).await {
+        let read = match once(cluster, &collection, &metadata, PAGE, |_| {}).await {
             Ok(list) => Read::Whole(list),
             Err(Unread::Broken(why)) => Read::Broken(why),
             Err(Unread::Refused(why)) => Read::Refused(why),
@@ -284,9 +239,7 @@ async fn listing(cluster: &Cluster, kind: &Kind, earlier: Option<&Complete>) -> 
 
 /// Whether a kind is still served, as far as that is answered.
 async fn is_served(cluster: &Cluster, kind: &Kind) -> bool {
-    let collection = kind.collection();
-    let version = collection.rsplit_once('/').map_or("", |(version, _)| version);
-    match answered(cluster, version, WHOLE).await {
+    match cluster.answered(&base(&kind.group, &kind.version), WHOLE).await {
         Ok(list) => {
             let found = kinds(&kind.group, &kind.version, &list);
             found.is_none_or(|found| found.iter().any(|found| found.resource == kind.resource))

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::duration::Duration;
+use forge_core::executor::PvPolicy;
 use forge_core::failure::Failure;
 use forge_core::format::Subject;
 use forge_core::gate::{Content, RunId};
@@ -14,7 +15,7 @@ use forge_core::name::{ApplicationId, EnvironmentName, NodeId};
 use forge_core::plan::{Plan, PlannedNode, plan};
 use forge_core::preflight::Intents;
 use forge_core::render;
-use forge_core::repository::{EnvironmentFiles, Repository};
+use forge_core::repository::{ApplicationName, EnvironmentFiles, Repository};
 use forge_core::run::{RunAction, RunNode, RunPlan, Runner, Stored, Verdict};
 use forge_core::scaffold::ROOT_SET;
 use forge_core::teardown::{
@@ -23,7 +24,9 @@ use forge_core::teardown::{
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
+use super::inventory::Asked;
 use crate::argocd::ArgoCd;
+use crate::bootstrap::root::brings;
 use crate::cluster::{Cluster, path};
 use crate::commands::selection;
 
@@ -97,11 +100,11 @@ pub(crate) fn made(
     };
     let whole = scope == Scope::Platform;
     let bootstrap = brought(&files.environment.path);
-    let brings = bootstrap.clone();
+    let first = bootstrap.clone();
     let argocd = installation.argo.namespace.as_str();
     // What brings the environment goes before everything else, and without what it brought.
     let goes = |ix: &NodeIx| match &graph.node(*ix).subject {
-        Subject::Application(id) if graph.node(*ix).implicit => id.name() != brings,
+        Subject::Application(id) if graph.node(*ix).implicit => id.name() != first,
         _ => true,
     };
     let members: Vec<NodeIx> = chosen.iter().copied().filter(goes).collect();
@@ -124,7 +127,7 @@ pub(crate) fn made(
     let environment = Environment {
         name: name.clone(),
         whole,
-        file: format!("{}/app.yaml", files.environment.path),
+        file: brings(&files.environment.path),
         bootstrap,
         others: others.map(|o| (o.environment.name.value.clone(), brought(&o.environment.path))).collect(),
         intents: Intents::of(&installation.argo),
@@ -140,6 +143,50 @@ pub(crate) fn made(
         graph,
         stranger,
     })
+}
+
+impl Made {
+    /// What an inventory is about; `last` is whether no other environment is there, where somebody has looked.
+    pub(crate) fn asked<'a>(
+        &'a self,
+        cluster: &'a Cluster,
+        workflows: &'a str,
+        policy: PvPolicy,
+        last: Option<bool>,
+    ) -> Asked<'a> {
+        let goes = |ix: &NodeIx| {
+            let node = self.graph.node(*ix);
+            let own = self.environment.whole || self.members.contains(&node.id);
+            // All environments share Crossplane.
+            own && (last == Some(true) || !is_shared(&self.graph, *ix))
+        };
+        Asked {
+            cluster,
+            environment: &self.environment.name,
+            scope: &self.plan.scope,
+            argocd: &self.environment.argocd,
+            workflows,
+            graph: &self.graph,
+            nodes: self.nodes.iter().copied().filter(goes).collect(),
+            more: Vec::new(),
+            last,
+            policy,
+        }
+    }
+
+    /// Whether the whole environment goes, and no other one is there.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub(crate) async fn is_last(&self, cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
+        Ok(self.environment.whole && is_last(cluster, workflows, &self.environment).await?)
+    }
+}
+
+/// A node that all environments have.
+fn is_shared(graph: &Graph, ix: NodeIx) -> bool {
+    let node = graph.node(ix);
+    node.implicit && matches!(&node.subject, Subject::Application(id) if id.name() == CROSSPLANE)
 }
 
 fn nothing() -> Failure {
@@ -180,6 +227,16 @@ impl Seen {
     pub(crate) fn has_nodes(&self) -> bool {
         !self.applications.is_empty() || !self.strangers.is_empty() || !self.earlier.is_empty()
     }
+
+    /// Applications that go and that the graph does not know.
+    pub(super) fn unknown(&self) -> Vec<(NodeId, ApplicationName)> {
+        let named = |(node, application): (&NodeId, &Value)| {
+            let part = |pointer: &str| text(application, pointer).to_owned();
+            let name = ApplicationName { namespace: part("/metadata/namespace"), name: part("/metadata/name") };
+            (node.clone(), name)
+        };
+        self.strangers.iter().map(named).collect()
+    }
 }
 
 /// A collection, where its kind is served.
@@ -204,13 +261,11 @@ pub(crate) async fn look(cluster: &Cluster, workflows: &str, made: &Made, earlie
     let own = own_sets(&sets, environment);
     let earlier = unfinished(earlier, made);
     let strangers = strangers(&all, made, &own, &applications, &earlier)?;
-    let last = environment.whole && is_last(cluster, workflows, environment).await?;
+    let last = made.is_last(cluster, workflows).await?;
     // All environments share Crossplane: it goes when nobody needs it any more, if it is ours.
-    applications.retain(|node, application| {
-        let shared = made.graph.find(node).is_some_and(|ix| made.graph.node(ix).implicit)
-            && text(application, "/metadata/name") == CROSSPLANE;
-        !shared || (last && render::is_ours(application))
-    });
+    let shared: BTreeSet<&NodeId> =
+        made.nodes.iter().filter(|ix| is_shared(&made.graph, **ix)).map(|ix| &made.graph.node(*ix).id).collect();
+    applications.retain(|node, application| !shared.contains(node) || (last && render::is_ours(application)));
     let seen = Seen {
         brought: named(&all, &environment.bootstrap).is_some(),
         sets: own,
@@ -370,12 +425,14 @@ async fn is_last(cluster: &Cluster, workflows: &str, environment: &Environment) 
             return Ok(false);
         }
     }
-    // Other repositories may share the cluster: their receipts say so.
-    let selector = format!("{}=forge,{}", render::MANAGED_BY, render::ENVIRONMENT_LABEL);
-    let receipts = served(cluster, &path::config_maps(workflows), &selector).await?;
-    let own = format!("forge-bootstrap-{}", environment.name);
+    // Other repositories may share the cluster, and other installations its Argo: their receipts say so.
+    let selector = format!("{}=forge,{},!{}", render::MANAGED_BY, render::ENVIRONMENT_LABEL, render::RUN_LABEL);
+    let receipts = served(cluster, "/api/v1/configmaps", &selector).await?;
+    let own = (workflows, format!("forge-bootstrap-{}", environment.name));
     let receipt = |found: &&Value| text(found, "/metadata/name").starts_with("forge-bootstrap-");
-    Ok(receipts.iter().filter(receipt).all(|found| text(found, "/metadata/name") == own))
+    let is_own =
+        |found: &Value| (text(found, "/metadata/namespace"), text(found, "/metadata/name")) == (own.0, own.1.as_str());
+    Ok(receipts.iter().filter(receipt).all(is_own))
 }
 
 fn names<'v>(objects: impl Iterator<Item = &'v Value>) -> BTreeSet<String> {

@@ -14,6 +14,7 @@ use forge_core::preflight::{Component, Intent};
 use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
 use forge_core::root;
 use forge_core::scaffold::ROOT_SET;
+use forge_core::teardown::inventory::SNAPSHOT_LABEL;
 use forge_core::teardown::{Content, RemovalRecord, belongs, foreign};
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -21,10 +22,12 @@ use serde_json::Value;
 
 use super::rest::contents;
 use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
+use crate::bootstrap::applied;
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
-use crate::install::{Outcome, Removing, uninstall, whose_release};
+use crate::install::{Outcome, Removing, lock, uninstall, whose_release};
 use crate::interrupt::Interrupts;
+use crate::run::lease;
 
 /// Where Argo Events is.
 const EVENTS: &str = "argo-events";
@@ -56,13 +59,40 @@ pub(crate) struct Primitives<'p> {
     pub(crate) inside: Option<String>,
 }
 
-/// Removes what bootstrap installed. `say` hears of every step.
+/// Removes what bootstrap installed. While the cluster is prepared nobody bootstraps meanwhile. `say` hears of every step.
 ///
 /// # Errors
 /// When the cluster or helm refuses; what was removed until then stays removed.
 pub(super) async fn primitives(
     teardown: &Teardown<'_>,
     tools: &Primitives<'_>,
+    prepared: bool,
+    interrupts: &mut Interrupts,
+    record: &RefCell<RemovalRecord>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Outcome, Failure> {
+    let removed = if prepared {
+        let mut lock = lock::take(teardown.cluster, &teardown.places.workflows, say).await?;
+        let removed = tokio::select! {
+            removed = installed(teardown, tools, true, interrupts, record, say) => removed,
+            failure = lock.lost() => Err(failure),
+        };
+        lock.discard(teardown.cluster).await?;
+        removed?
+    } else {
+        installed(teardown, tools, false, interrupts, record, say).await?
+    };
+    if removed == Outcome::Done {
+        teardown.empty_out(tools.inside.as_deref(), record).await?;
+    }
+    Ok(removed)
+}
+
+/// All of it but the namespaces.
+async fn installed(
+    teardown: &Teardown<'_>,
+    tools: &Primitives<'_>,
+    locked: bool,
     interrupts: &mut Interrupts,
     record: &RefCell<RemovalRecord>,
     say: &mut dyn FnMut(&str),
@@ -80,7 +110,7 @@ pub(super) async fn primitives(
     }
     let (cluster, workflows) = (teardown.cluster, teardown.places.workflows.as_str());
     let Primitives { kubeconfig, helm, timeout, .. } = tools;
-    let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout: *timeout };
+    let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout: *timeout, locked };
     let parts: Vec<(Component, &str)> = going.iter().map(|part| (*part, teardown.place(*part))).collect();
     if uninstall(&removing, &parts, interrupts, say).await? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
@@ -92,7 +122,10 @@ pub(super) async fn primitives(
     for part in &going {
         teardown.undefine(*part, record).await?;
     }
-    teardown.empty_out(tools.inside.as_deref(), record).await?;
+    // Whoever begins again has something to compare with until here.
+    if tools.inside.is_none() {
+        teardown.remove_snapshot().await?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -254,13 +287,16 @@ impl Teardown<'_> {
 
     /// Forge's own objects go, where they are not in a namespace that goes with all of them.
     async fn remove_own(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
-        let mut objects = render::bootstrap(self.places, std::slice::from_ref(&self.environment.name));
+        let handed = self.environment.intents.cd == Intent::Existing;
+        let mut objects = applied(self.places, std::slice::from_ref(&self.environment.name), handed);
+        objects.extend(render::of_events(self.places));
         objects.reverse();
         for placed in objects {
             let kind = placed.object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             self.remove_one(&placed.collection, &kind, name_of(&placed.object), Owned::Follow, record).await?;
         }
         let workflows = self.places.workflows.as_str();
+        let held = [lease::name(&self.environment.name), lock::NAME.to_owned()];
         let mut any = false;
         for (group, version, plural) in LEFT {
             let collection = if group.is_empty() {
@@ -269,9 +305,12 @@ impl Teardown<'_> {
                 path::named(group, version, workflows, plural)
             };
             for found in self.served(&collection, &format!("{MANAGED_BY}=forge")).await? {
-                // A receipt says what is left to do, and what Helm keeps of its releases is how they go: both later.
-                let of_helm = found.pointer("/metadata/labels/owner").and_then(Value::as_str) == Some("helm");
-                if of_helm || name_of(&found).starts_with("forge-install-") {
+                // A receipt says what is left to do, what Helm keeps of its releases is how they go, the snapshot is what the
+                // end is compared with, and two Leases are held: all of them later.
+                let label = |key: &str| found.pointer("/metadata/labels")?.get(key)?.as_str();
+                let later = label("owner") == Some("helm") || label(SNAPSHOT_LABEL).is_some();
+                if later || name_of(&found).starts_with("forge-install-") || held.contains(&name_of(&found).to_owned())
+                {
                     continue;
                 }
                 any = true;
@@ -282,6 +321,16 @@ impl Teardown<'_> {
         }
         if any {
             record.borrow_mut().removed(format!("Forge's own objects in {workflows}"));
+        }
+        Ok(())
+    }
+
+    /// The snapshot of phase 0, where its namespace does not go with it.
+    async fn remove_snapshot(&self) -> Result<(), Failure> {
+        let collection = path::config_maps(&self.places.workflows);
+        for found in self.served(&collection, &format!("{MANAGED_BY}=forge,{SNAPSHOT_LABEL}")).await? {
+            failpoint::write(&format!("ConfigMap {} goes", name_of(&found)));
+            self.cluster.remove(&path::object(&collection, name_of(&found)), uid_of(&found), Owned::Follow).await?;
         }
         Ok(())
     }

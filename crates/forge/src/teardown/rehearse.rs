@@ -32,7 +32,7 @@ pub(crate) async fn run(asked: &Asked<'_>, say: &mut dyn FnMut(&str)) -> Result<
             None
         }
     };
-    let order = Order::of(asked.graph, asked.nodes);
+    let order = Order::of(asked.graph, &asked.nodes);
     let live = Live::new(&inventory, &claims, order, facts, asked.policy, Timestamp::now());
     let scope = asked.scope.to_string();
     let about = (asked.cluster.context.as_str(), asked.environment.as_str(), scope.as_str());

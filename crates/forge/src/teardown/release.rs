@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::run::RunPlan;
+use forge_core::teardown::inventory::Kind;
 use forge_core::teardown::{Kept, Member, ReleasedFinalizer, Remnant, RemovalRecord, Target};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Teardown, at_version};
-use crate::cluster::{Kind, path};
+use crate::cluster::path;
 use crate::failpoint;
 
 fn unreleasable(target: &Target, why: &str) -> Failure {
@@ -45,7 +46,7 @@ impl Teardown<'_> {
                 return Err(unreleasable(target, &format!("several groups have this kind: {}", groups.join(", "))));
             }
         };
-        let object = path::object(&kind.collection(&target.namespace), &target.name);
+        let object = path::object(&kind.within(&target.namespace), &target.name);
         // It may go by itself, and it may not be its turn yet.
         let Some(live) = self.cluster.get(&object).await? else { return Ok(None) };
         let remnant = Remnant::read(&target.to_string(), &live);
@@ -78,7 +79,7 @@ impl Teardown<'_> {
                 continue;
             }
             for kind in self.kinds.meant(target).await? {
-                let object = path::object(&kind.collection(&target.namespace), &target.name);
+                let object = path::object(&kind.within(&target.namespace), &target.name);
                 if self.cluster.get(&object).await?.is_some() {
                     let why = "it was named with --release-finalizer, and nobody asked it to go".to_owned();
                     left.push(Kept { object: target.to_string(), why });
@@ -132,11 +133,11 @@ mod tests {
             let target: Target = text.parse().unwrap();
             let kind = Kind {
                 group: group.to_owned(),
+                resource: "x".to_owned(),
                 version: "v1".to_owned(),
                 kind: target.kind.clone(),
-                plural: "x".to_owned(),
                 namespaced: !target.namespace.is_empty(),
-                listed: true,
+                counts: true,
             };
             belongs(&target, &kind, &plan())
         };

@@ -198,7 +198,8 @@ impl<'r> Way<'r> {
     fn awaited(&self) -> Option<NodeId> {
         match &self.entry.decision {
             gate::Decision::Wait(gate::Wait {
-                on: gate::WaitingFor::Removal { on: Waiting::Dependent { node } }, ..
+                on: gate::WaitingFor::Removal { on: Waiting::Dependent { node } },
+                ..
             }) => Some(node.clone()),
             _ => None,
         }

@@ -182,8 +182,8 @@ impl Teardown<'_> {
 /// When something cannot be listed.
 pub(super) async fn contents(cluster: &Cluster, kinds: &Kinds, namespace: &str) -> Result<Vec<Content>, ClusterError> {
     let mut found = Vec::new();
-    for kind in kinds.all().await?.into_iter().filter(|kind| kind.namespaced && kind.listed) {
-        let listed = match cluster.list_metadata(&kind.collection(namespace), "").await {
+    for kind in kinds.all().await?.iter().filter(|kind| kind.namespaced) {
+        let listed = match cluster.list_metadata(&kind.within(namespace), "").await {
             // Its definition went since it was named.
             Err(error) if error.is_missing() => continue,
             other => other?,

@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
+use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
+use forge_core::root::identity;
 use forge_core::run::RunPlan;
 use forge_core::scaffold::ROOT_SET;
 use forge_core::teardown::{Creator, RemovalRecord, creator, exclusion, protected, strip_owner, unauthorized};
 use serde_json::{Value, json};
 
 use super::{SHOWN, Teardown, at_version, name_of, stuck, surely, uid_of};
+use crate::bootstrap::starting;
 use crate::cluster::{Owned, path};
 use crate::failpoint;
 
@@ -37,22 +39,15 @@ impl Teardown<'_> {
         Ok(())
     }
 
-    /// Removes an object of Argo, if it is there and ours; gives whether it was.
-    async fn remove_ours(&self, namespace: &str, plural: &str, name: &str) -> Result<bool, Failure> {
-        let object = path::object(&path::argo(namespace, plural), name);
-        let Some(found) = self.cluster.get(&object).await?.filter(is_ours) else { return Ok(false) };
-        failpoint::write(&format!("{plural} {name} goes"));
-        self.cluster.remove(&object, uid_of(&found), Owned::Follow).await?;
-        Ok(true)
-    }
-
     /// Events and clocks start runs of this environment, and so do Jobs that wait for their turn.
     async fn stop_triggers(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let (workflows, name) = (&self.places.workflows, &self.environment.name);
-        for (plural, object) in [("sensors", render::sensor_name(name)), ("eventsources", render::clock_name(name))] {
-            if self.remove_ours(workflows, plural, &object).await? {
-                record.borrow_mut().removed(format!("{plural} {object}"));
-            }
+        for placed in starting(self.places, name) {
+            let object = path::object(&placed.collection, name_of(&placed.object));
+            let Some(found) = self.cluster.get(&object).await?.filter(is_ours) else { continue };
+            failpoint::write(&format!("{} goes", identity(&placed.object)));
+            self.cluster.remove(&object, uid_of(&found), Owned::Follow).await?;
+            record.borrow_mut().removed(identity(&placed.object));
         }
         let jobs = path::named("batch", "v1", workflows, "jobs");
         let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={name}");

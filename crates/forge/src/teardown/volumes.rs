@@ -68,7 +68,7 @@ impl Teardown<'_> {
         };
         let told = volumes.iter().filter(stays).map(|volume| RetainedVolume {
             volume: volume.name.clone(),
-            claim: format!("{}/{}", volume.namespace, volume.claim),
+            claim: volume.claimed(),
             before: volume.before.clone().or_else(|| (!volume.is_retained()).then(|| volume.policy.clone())),
             snapshot: copies.get(&volume.name).cloned(),
         });
@@ -114,7 +114,8 @@ impl Teardown<'_> {
             };
             if !found.contains_key(name) {
                 let volume = self.cluster.get(&path::object(VOLUMES, name)).await?;
-                found.extend(volume.as_ref().and_then(Volume::read).map(|volume| (volume.name.clone(), volume)));
+                let volume = volume.as_ref().and_then(Volume::read).filter(|volume| volume.bound);
+                found.extend(volume.map(|volume| (volume.name.clone(), volume)));
             }
         }
         Ok(found.into_values().collect())

@@ -1,5 +1,5 @@
-//! Which kinds a cluster serves, by its own word. What cannot be deleted cannot be left behind, so only kinds that can be
-//! listed and deleted count.
+//! Which kinds a cluster serves, by its own word. What cannot be deleted cannot be left behind, so of an inventory only kinds
+//! count that can be listed and deleted.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,21 @@ use serde_json::Value;
 use super::{Gap, Item};
 use crate::preflight::{items, text};
 
-/// A kind that can be listed.
+/// A kind of objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// The API group; empty for the core.
     pub group: String,
     /// The plural.
     pub resource: String,
-    /// The version that it is listed in.
+    /// The version that it is read in.
     pub version: String,
     /// The kind.
     pub kind: String,
     /// Its objects are in namespaces.
     pub namespaced: bool,
+    /// It can be listed and deleted.
+    pub counts: bool,
 }
 
 impl Kind {
@@ -37,7 +39,17 @@ impl Kind {
 
     /// All its objects, as a path of the API.
     pub fn collection(&self) -> String {
-        format!("{}/{}", path(&self.group, &self.version), self.resource)
+        self.within("")
+    }
+
+    /// Its objects in a namespace, as a path of the API; all of them where that is empty, or where it has none.
+    pub fn within(&self, namespace: &str) -> String {
+        let base = base(&self.group, &self.version);
+        if self.namespaced && !namespace.is_empty() {
+            format!("{base}/namespaces/{namespace}/{}", self.resource)
+        } else {
+            format!("{base}/{}", self.resource)
+        }
     }
 
     /// It is the one of this group and plural.
@@ -47,7 +59,7 @@ impl Kind {
 }
 
 /// Where a version of a group says what it serves.
-fn path(group: &str, version: &str) -> String {
+pub fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
@@ -68,7 +80,7 @@ impl Group {
 
     /// Where each of its versions says what it serves.
     pub fn paths(&self) -> impl Iterator<Item = (&str, String)> {
-        self.versions.iter().map(|version| (version.as_str(), path(&self.name, version)))
+        self.versions.iter().map(|version| (version.as_str(), base(&self.name, version)))
     }
 }
 
@@ -88,17 +100,19 @@ pub fn groups(list: &Value) -> Option<Vec<Group>> {
     list.get("groups")?.as_array()?.iter().map(group).collect()
 }
 
-/// Reads what a version of a group says; nothing where it says something else.
+/// Reads what a version of a group says; nothing where it says something else. A part of an object, such as its status, is no
+/// kind.
 pub fn kinds(group: &str, version: &str, list: &Value) -> Option<Vec<Kind>> {
     let kind = |resource: &Value| {
         let name = text(resource, "/name").filter(|name| !name.contains('/'))?;
         let can = |verb: &str| items(resource, "/verbs").any(|found| found.as_str() == Some(verb));
-        (can("list") && can("delete")).then(|| Kind {
+        Some(Kind {
             group: group.to_owned(),
             resource: name.to_owned(),
             version: version.to_owned(),
             kind: text(resource, "/kind").unwrap_or(name).to_owned(),
             namespaced: resource.get("namespaced").and_then(Value::as_bool).unwrap_or(false),
+            counts: can("list") && can("delete"),
         })
     };
     Some(list.get("resources")?.as_array()?.iter().filter_map(kind).collect())
@@ -115,15 +129,15 @@ pub struct Served {
     pub kinds: Result<Vec<Kind>, String>,
 }
 
-/// All kinds, each once, in the first version that has it; and what is not known. Versions of a group stand in their
-/// order.
+/// All kinds that count, each once, in the first version that has it; and what is not known. Versions of a group stand in
+/// their order.
 pub fn merged(served: Vec<Served>) -> (Vec<Kind>, Vec<Gap>) {
     let mut found: BTreeMap<(String, String), Kind> = BTreeMap::new();
     let mut gaps = Vec::new();
     for Served { group, version, kinds } in served {
         match kinds {
             Ok(kinds) => {
-                for kind in kinds {
+                for kind in kinds.into_iter().filter(|kind| kind.counts) {
                     found.entry((kind.group.clone(), kind.resource.clone())).or_insert(kind);
                 }
             }
@@ -168,9 +182,12 @@ mod tests {
             {"name": "figures", "kind": "Figure", "verbs": ["get", "list"]},
         ]});
         let found = kinds("example.com", "v1", &list).unwrap();
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.iter().map(|kind| kind.counts).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(merged(vec![served("example.com", "v1", Ok(found.clone()))]).0.len(), 1);
         assert_eq!(found[0].name(), "widgets.example.com");
         assert_eq!(found[0].collection(), "/apis/example.com/v1/widgets");
+        assert_eq!(found[0].within("shop"), "/apis/example.com/v1/namespaces/shop/widgets");
+        assert_eq!(found[1].within("shop"), "/apis/example.com/v1/reviews");
         let one = Item::read(&json!({"metadata": {"name": "one", "namespace": "shop", "uid": "u"}})).unwrap();
         assert_eq!(found[0].target(&one), "Widget.example.com/shop/one");
         assert_eq!(kinds("", "v1", &list).unwrap()[0].collection(), "/api/v1/widgets");

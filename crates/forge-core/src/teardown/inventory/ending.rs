@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::name::clip;
 use crate::preflight::count;
 use crate::render::{TestCase, TestOutcome, TestTrouble, suite};
+use crate::teardown::member::left_alone;
 use crate::teardown::whose::{Claims, Ownership, Whose};
 use crate::view::shown;
 
@@ -66,7 +67,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    const fn as_str(self) -> &'static str {
+    /// As people say it.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Finalizer => "finalizer",
             Self::ForeignOwner => "foreign owner",
@@ -99,6 +101,8 @@ pub struct Left {
 pub struct Orphan {
     /// What: kind and place.
     pub object: String,
+    /// The same as `--release-finalizer` takes it: `Kind.group/namespace/name`.
+    pub target: String,
     /// Why it is left.
     pub reason: Reason,
     /// In words, with what it rests on.
@@ -162,13 +166,7 @@ pub fn clean_exit(ending: &Ending<'_>) -> CleanExitReport {
         }
     }
     others.extend(judging.missing());
-    let mut report = CleanExitReport {
-        context: shown(ending.context),
-        environment: shown(ending.environment),
-        verdict: String::new(),
-        summary: String::new(),
-        exit: 0,
-        ended: ending.ended,
+    CleanExitReport {
         snapshot: ending.snapshot.map(|snapshot| snapshot.taken),
         gone: judging.gone(),
         retained,
@@ -176,16 +174,9 @@ pub fn clean_exit(ending: &Ending<'_>) -> CleanExitReport {
         others,
         not_known: ending.after.gaps().to_vec(),
         not_compared: ending.snapshot.map(|snapshot| snapshot.gaps.clone()).unwrap_or_default(),
-    };
-    report.exit = report.exit() as u8;
-    report.verdict = match report.exit() {
-        Exit::Done => "clean",
-        Exit::Partial => "orphans left",
-        _ => "not known",
+        ..CleanExitReport::empty(ending.context, ending.environment, ending.ended)
     }
-    .to_owned();
-    report.summary = report.summed_up();
-    report
+    .judged()
 }
 
 /// What an object is at the end.
@@ -209,7 +200,8 @@ fn address(kind: &Kind, item: &Item) -> String {
 }
 
 impl Judging<'_> {
-    /// Namespaces of ours that are still there: what is in them is told of with them.
+    /// Namespaces of ours that are still there: what is in them is told of with them. One that Argo CD made without our label is
+    /// nobody's that we know (INV-11).
     fn namespaces(&self) -> BTreeSet<String> {
         let all = self.ending.after.known(NAMESPACES).map(Complete::items).unwrap_or_default();
         all.iter().filter(|item| self.is_left(item)).map(|item| item.name.clone()).collect()
@@ -217,8 +209,24 @@ impl Judging<'_> {
 
     /// A namespace of ours that was not there before.
     fn is_left(&self, item: &Item) -> bool {
-        let own = self.whose.of(item).goes() || self.ending.claims.destinations.contains(&item.name);
-        own && !self.index.as_ref().is_some_and(|index| index.has_namespace(&item.name))
+        self.whose.of(item).goes() && !self.index.as_ref().is_some_and(|index| index.has_namespace(&item.name))
+    }
+
+    /// Why something that is ours stays, as it should.
+    fn kept(&self, kind: &Kind, item: &Item) -> Option<&'static str> {
+        if kind.is(DEFINITIONS) && item.kept {
+            return Some("its chart marks it to be kept");
+        }
+        if self.ending.policy == PvPolicy::Snapshot && COPIES.iter().any(|copy| kind.is(*copy)) {
+            return Some("a copy of a volume, policy snapshot");
+        }
+        // What says so to the end: with the last environment the records go too.
+        if item.run && !self.ending.claims.is_whole() {
+            return Some("the record of a run");
+        }
+        // Applications and what makes them are removed whatever they say.
+        let managed = matches!(self.whose.of(item), Whose::Node(_)) && kind.group != "argoproj.io";
+        left_alone(&kind.group, &kind.kind, item.kept, item.undeleted).filter(|_| managed)
     }
 
     fn verdict(&self, kind: &Kind, item: &Item, stuck: &BTreeSet<String>) -> Verdict {
@@ -228,18 +236,14 @@ impl Judging<'_> {
         if kind.is(VOLUMES) {
             return self.volume(kind, item);
         }
-        let whose = self.whose.of(item);
         if kind.is(NAMESPACES) && stuck.contains(&item.name) {
             return Verdict::Orphaned(self.namespace(kind, item));
         }
-        if !whose.goes() {
+        if !self.whose.of(item).goes() {
             return self.foreign(kind, item);
         }
-        if kind.is(DEFINITIONS) && item.kept {
-            return Verdict::Retained("its chart marks it to be kept".to_owned());
-        }
-        if self.ending.policy == PvPolicy::Snapshot && COPIES.iter().any(|copy| kind.is(*copy)) {
-            return Verdict::Retained("a copy of a volume, policy snapshot".to_owned());
+        if let Some(why) = self.kept(kind, item) {
+            return Verdict::Retained(why.to_owned());
         }
         // What is told of with its namespace, or goes with its owner, is not told of again unless it is what holds that.
         let with_another = stuck.contains(&item.namespace) || self.parent(item).is_some_and(|(_, whose)| whose.goes());
@@ -296,11 +300,6 @@ impl Judging<'_> {
             orphan.reason = Reason::Finalizer;
             orphan.detail = format!("it is being deleted, and held by {}", told(&held));
             orphan.next = "see what holds it: it is told of below, each with its next step".to_owned();
-        } else if !self.whose.of(item).goes() {
-            orphan.reason = Reason::NotOurs;
-            orphan.detail =
-                "an Application of the platform deployed into it, and it does not carry Forge's label".to_owned();
-            orphan.next = format!("`kubectl delete namespace {}`, once nothing in it is needed", clip(&item.name));
         } else if !foreign.is_empty() {
             orphan.reason = Reason::NotOurs;
             orphan.detail = format!("it holds what is somebody else's: {}", told(&foreign));
@@ -321,31 +320,30 @@ impl Judging<'_> {
     }
 
     fn orphan(&self, kind: &Kind, item: &Item) -> Orphan {
-        let object = address(kind, item);
+        let (object, target) = (address(kind, item), kind.target(item));
         let whose = self.whose.of(item);
-        let finalizers: Vec<String> = item.finalizers.iter().map(|finalizer| clip(&finalizer.name)).collect();
+        let finalizers: Vec<String> = item.finalizers.iter().map(ToString::to_string).collect();
         if item.going && !finalizers.is_empty() {
             let since = item.since.map_or_else(String::new, |since| format!(" since {}", since.strftime("%FT%TZ")));
             let detail = format!("it is being deleted{since}, and nobody clears {}; {whose}", finalizers.join(", "));
             let next = format!(
-                "find out who should; once nothing is left behind it: `forge platform teardown --release-finalizer {}`",
-                kind.target(item)
+                "find out who should; once nothing is left behind it: `forge platform teardown --release-finalizer {target}`"
             );
-            return Orphan { object, reason: Reason::Finalizer, detail, next };
+            return Orphan { object, target, reason: Reason::Finalizer, detail, next };
         }
         if let Some((owner, Whose::Foreign)) = self.parent(item) {
             let detail = format!("{owner} owns it, which is somebody else's; {whose}");
             let next = "it goes with its owner: ask whoever that belongs to".to_owned();
-            return Orphan { object, reason: Reason::ForeignOwner, detail, next };
+            return Orphan { object, target, reason: Reason::ForeignOwner, detail, next };
         }
         if let Some(users) = self.users(kind, item) {
             let detail = format!("{users} of this kind that are somebody else's; {whose}");
             let next = "let whoever owns them remove them, or keep the definition".to_owned();
-            return Orphan { object, reason: Reason::NotOurs, detail, next };
+            return Orphan { object, target, reason: Reason::NotOurs, detail, next };
         }
         let detail = format!("it was not deleted, and nothing says why; {whose}");
         let next = format!("run this again; if it stays, `kubectl describe {object}` says who uses it");
-        Orphan { object, reason: Reason::Unknown, detail, next }
+        Orphan { object, target, reason: Reason::Unknown, detail, next }
     }
 
     /// Objects of others that a definition is still there for.
@@ -363,8 +361,14 @@ impl Judging<'_> {
     }
 
     /// Something that is not ours and was not there before. In a namespace of somebody else, and with an owner, it is his
-    /// life; of the whole cluster, it is told of, and what nobody claims may be ours.
+    /// life; of the whole cluster, it is told of, and what nobody claims may be ours where nothing of Forge's is to stay.
     fn foreign(&self, kind: &Kind, item: &Item) -> Verdict {
+        let known = self.index.as_ref().is_some_and(|index| index.has_namespace(&item.name));
+        if kind.is(NAMESPACES) && !known && self.ending.claims.destinations.contains(&item.name) {
+            let why =
+                "an Application of the platform deployed into it, and it does not carry Forge's label, so it stays";
+            return Verdict::Other(why.to_owned());
+        }
         let Some(index) = &self.index else { return Verdict::AsBefore };
         let gaps = self.ending.snapshot.map(|snapshot| snapshot.gaps.as_slice()).unwrap_or_default();
         if kind.namespaced
@@ -381,6 +385,7 @@ impl Judging<'_> {
             Some(who) => Verdict::Other(format!("{anew}; made by {who}")),
             // Whoever makes a namespace does not say so.
             None if kind.is(NAMESPACES) => Verdict::Other(format!("{anew}; nothing of the platform was in it")),
+            None if !self.ending.claims.is_whole() => Verdict::Other(format!("{anew}; nobody says that he made it")),
             None => {
                 let orphan = self.orphan(kind, item);
                 let detail = format!("{anew}, and nobody says that he made it");
@@ -435,6 +440,43 @@ fn is_held(item: &Item) -> bool {
 }
 
 impl CleanExitReport {
+    fn empty(context: &str, environment: &str, ended: Timestamp) -> Self {
+        Self {
+            context: shown(context),
+            environment: shown(environment),
+            verdict: String::new(),
+            summary: String::new(),
+            exit: 0,
+            ended,
+            snapshot: None,
+            gone: Vec::new(),
+            retained: Vec::new(),
+            orphaned: Vec::new(),
+            others: Vec::new(),
+            not_known: Vec::new(),
+            not_compared: Vec::new(),
+        }
+    }
+
+    /// Where nothing could be listed: such a cluster is never called clean.
+    pub fn unlisted(context: &str, environment: &str, why: &str, ended: Timestamp) -> Self {
+        let not_known = vec![Gap::new("everything", why)];
+        Self { not_known, ..Self::empty(context, environment, ended) }.judged()
+    }
+
+    /// With what follows from what it holds.
+    fn judged(mut self) -> Self {
+        self.exit = self.exit() as u8;
+        let verdict = match self.exit() {
+            Exit::Done => "clean",
+            Exit::Partial => "orphans left",
+            _ => "not known",
+        };
+        self.verdict = verdict.to_owned();
+        self.summary = self.summed_up();
+        self
+    }
+
     /// How a teardown ends with it: 2 where something is left, 1 where it is not known.
     pub fn exit(&self) -> Exit {
         match (self.orphaned.is_empty(), self.not_known.is_empty()) {
@@ -460,6 +502,26 @@ impl CleanExitReport {
         text
     }
 
+    /// For people, beside the record of the teardown, which tells what stays and what is left: the sum of it, what is not
+    /// known, and what is somebody else's.
+    pub fn beside(&self) -> String {
+        let mut text = format!("\nwhat is left: {}\n", self.summary);
+        self.tell_gaps(&mut text);
+        if !self.others.is_empty() {
+            let _ = writeln!(text, "\nsomebody else's:");
+        }
+        for left in &self.others {
+            let _ = writeln!(text, "  {}: {}", left.object, left.why);
+        }
+        text
+    }
+
+    fn tell_gaps(&self, text: &mut String) {
+        for gap in &self.not_known {
+            let _ = writeln!(text, "\nnot known: {} ({})\n  why    {}", gap.what, Code::InventoryUnknown, gap.why);
+        }
+    }
+
     /// For people, at most 100 columns wide where the words allow it.
     pub fn text(&self) -> String {
         let mut text =
@@ -469,9 +531,7 @@ impl CleanExitReport {
             let _ = writeln!(text, "  why    {}: {}", orphan.reason.as_str(), orphan.detail);
             let _ = writeln!(text, "  next   {}", orphan.next);
         }
-        for gap in &self.not_known {
-            let _ = writeln!(text, "\nnot known: {} ({})\n  why    {}", gap.what, Code::InventoryUnknown, gap.why);
-        }
+        self.tell_gaps(&mut text);
         for (title, list) in [("retained by policy", &self.retained), ("somebody else's", &self.others)] {
             if !list.is_empty() {
                 let _ = writeln!(text, "\n{title}:");
@@ -526,7 +586,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+    use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
     use crate::teardown::inventory::Listing;
     use crate::teardown::inventory::tests::{at, kind, known, object};
     use crate::teardown::whose::Going;
@@ -572,14 +632,24 @@ mod tests {
         Inventory::new(at(0), listed.collect(), vec![], None)
     }
 
-    /// The report of a teardown of an environment with one node, whose Application deployed into `shop`.
+    /// The report of a teardown of the last environment, with one node, whose Application deployed into `shop`.
     fn report(before: &Kinds, after: &Kinds, unknown: &[&str], policy: PvPolicy) -> CleanExitReport {
+        told(before, after, unknown, policy, true)
+    }
+
+    /// The same where another environment stays.
+    fn of_part(before: &Kinds, after: &Kinds) -> CleanExitReport {
+        told(before, after, &[], PvPolicy::Retain, false)
+    }
+
+    fn told(before: &Kinds, after: &Kinds, unknown: &[&str], policy: PvPolicy, last: bool) -> CleanExitReport {
         let live = json!({"spec": {"destination": {"name": "in-cluster", "namespace": "shop"}}});
         let (api, name) = (node("shop/api"), application("dev-api"));
         let (before, after) = (inventory(before, &[]), inventory(after, unknown));
         let nodes = [Going { node: &api, application: &name, live: Some(&live) }];
         let environment = "dev".parse().unwrap();
-        let claims = Claims::new(&environment, &"platform".parse().unwrap(), "argocd", &nodes, &before);
+        let scope = "platform".parse().unwrap();
+        let claims = Claims::new((&environment, &scope, last), "argocd", &nodes, &before);
         let snapshot = Snapshot::of(&inventory(&bare(), &[]));
         clean_exit(&Ending {
             context: "kind",
@@ -696,9 +766,58 @@ gone:
                 ("clusterroles.rbac.authorization.k8s.io forge-left", Reason::Unknown),
                 ("clusterroles.rbac.authorization.k8s.io whose", Reason::Unknown),
                 ("customresourcedefinitions.apiextensions.k8s.io widgets.example.com", Reason::NotOurs),
-                // Made by Argo CD without a label: the Application deployed into it.
-                ("namespaces shop", Reason::NotOurs),
             ]),
+            "{}",
+            report.text()
+        );
+        // Made by Argo CD without a label: the Application deployed into it, and nothing says that it is ours.
+        let shop = report.others.iter().find(|left| left.object == "namespaces shop").unwrap();
+        assert!(shop.why.contains("does not carry Forge's label"), "{}", report.text());
+        // Where another environment stays, what nobody claims is nobody's orphan, and neither is what Forge itself made.
+        let part = of_part(&platform(), &after);
+        assert!(part.orphaned.iter().all(|orphan| !orphan.object.ends_with(" whose")), "{}", part.text());
+        assert!(part.others.iter().any(|left| left.object.ends_with(" whose")), "{}", part.text());
+    }
+
+    #[test]
+    fn what_a_node_managed_and_argo_cd_leaves_alone_is_retained_and_so_are_records_while_another_environment_stays() {
+        let tracked = |of: &str, more: Value| {
+            let mut metadata = json!({"annotations": {"argocd.argoproj.io/tracking-id": format!("dev-api:x:{of}")}});
+            for (key, value) in more.as_object().unwrap() {
+                metadata["annotations"][key] = value.clone();
+            }
+            metadata
+        };
+        let record = json!({"labels": {MANAGED_BY: "forge", ENVIRONMENT_LABEL: "dev", RUN_LABEL: "dev-1"}});
+        let after = with(
+            bare(),
+            vec![
+                ("configmaps", object("other/kept", tracked("other/kept", json!({"helm.sh/resource-policy": "keep"})))),
+                (
+                    "configmaps",
+                    object(
+                        "other/said",
+                        tracked("other/said", json!({"argocd.argoproj.io/sync-options": "Prune=false,Delete=false"})),
+                    ),
+                ),
+                ("configmaps", object("other/record", record)),
+            ],
+        );
+        let part = of_part(&platform(), &after);
+        assert_eq!(part.exit, 0, "{}", part.text());
+        let kept: Vec<&str> = part.retained.iter().map(|left| left.object.as_str()).collect();
+        assert_eq!(kept, ["configmaps other/kept", "configmaps other/said", "configmaps other/record"]);
+        let whole = report(&platform(), &after, &[], PvPolicy::Retain);
+        let orphaned: Vec<&str> = whole.orphaned.iter().map(|orphan| orphan.object.as_str()).collect();
+        assert_eq!(orphaned, ["configmaps other/record"], "{}", whole.text());
+    }
+
+    #[test]
+    fn a_cluster_of_which_nothing_could_be_listed_is_not_known() {
+        let report = CleanExitReport::unlisted("kind", "dev", "it took too long", at(60));
+        assert_eq!((report.verdict.as_str(), report.exit), ("not known", 1));
+        assert!(
+            report.text().contains("not known: everything (FORGE-O001)\n  why    it took too long"),
             "{}",
             report.text()
         );

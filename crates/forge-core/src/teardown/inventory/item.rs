@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::name::clip;
 use crate::preflight::{items, mark, text};
-use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
+use crate::teardown::Finalizer;
+use crate::teardown::member::is_undeleted;
 
 /// Whoever an object goes with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +19,6 @@ pub struct Parent {
     pub name: String,
     /// Its identity.
     pub uid: String,
-}
-
-/// What has to be cleared before an object is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finalizer {
-    /// Its name.
-    pub name: String,
-    /// The field manager that set it, where the API server noted one.
-    pub set_by: Option<String>,
 }
 
 /// An object.
@@ -55,6 +48,10 @@ pub struct Item {
     pub tracked: Option<String>,
     /// Helm and Argo CD leave it where it is.
     pub kept: bool,
+    /// Argo CD is told not to delete it.
+    pub undeleted: bool,
+    /// It is of a run: a plan, a record, a Workflow, a Job.
+    pub run: bool,
     /// A part of Kubernetes made it, and looks after it.
     pub automatic: bool,
     /// Its sync wave.
@@ -78,10 +75,7 @@ impl Item {
             name: name.to_owned(),
             uid: uid.to_owned(),
             parents: items(object, "/metadata/ownerReferences").filter_map(parent).collect(),
-            finalizers: items(object, "/metadata/finalizers")
-                .filter_map(Value::as_str)
-                .map(|name| Finalizer { name: name.to_owned(), set_by: set_by(object, name) })
-                .collect(),
+            finalizers: Finalizer::all(object),
             going: going.is_some(),
             since: going.and_then(|time| time.parse().ok()),
             forge: label(MANAGED_BY) == Some("forge"),
@@ -89,6 +83,8 @@ impl Item {
             release: helm.map(|(namespace, name)| format!("{namespace}/{name}")),
             tracked: tracked(object, name),
             kept: annotation("helm.sh/resource-policy") == Some("keep"),
+            undeleted: is_undeleted(object),
+            run: label(RUN_LABEL).is_some(),
             automatic,
             wave: annotation("argocd.argoproj.io/sync-wave").and_then(|wave| wave.trim().parse().ok()).unwrap_or(0),
         })
@@ -120,16 +116,6 @@ impl Item {
 fn parent(owner: &Value) -> Option<Parent> {
     let field = |pointer: &str| text(owner, pointer).map(str::to_owned);
     Some(Parent { kind: field("/kind")?, name: field("/name")?, uid: field("/uid")? })
-}
-
-/// Who set a finalizer, by what the API server notes about fields.
-fn set_by(object: &Value, finalizer: &str) -> Option<String> {
-    let key = format!("v:{}", Value::from(finalizer));
-    let sets = |entry: &&Value| {
-        entry.pointer("/fieldsV1/f:metadata/f:finalizers").is_some_and(|finalizers| finalizers.get(&key).is_some())
-    };
-    let entry = items(object, "/metadata/managedFields").find(sets)?;
-    text(entry, "/manager").map(clip)
 }
 
 /// The Application that an object says it belongs to. Copied along with a template, a tracking id names another object and
@@ -172,7 +158,7 @@ mod tests {
         assert_eq!((item.place().as_str(), item.wave, item.kept, item.going), ("shop/one", -2, true, true));
         assert_eq!(item.since.map(|time| time.to_string()).as_deref(), Some("2026-11-16T10:00:00Z"));
         assert_eq!((item.parents.len(), item.finalizers.len()), (1, 1));
-        assert_eq!(item.finalizers[0].set_by.as_deref(), Some("kubectl-edit"));
+        assert_eq!(item.finalizers[0].owner.as_deref(), Some("kubectl-edit"));
         assert_eq!(item.made_by().as_deref(), Some("Application dev-shop"));
         // Copied along, the id is another object's.
         let copied = json!({"name": "two", "uid": "u", "annotations": {"argocd.argoproj.io/tracking-id": "a:/ConfigMap:shop/one"}});

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::preflight::{NamespaceFacts, WorkloadFacts, items, text};
+use crate::teardown::Volume;
 use crate::teardown::inventory::{Gap, Item};
 use crate::view::shown;
 
@@ -322,47 +323,6 @@ fn ready(slices: &[Value]) -> BTreeSet<ServiceRef> {
     found
 }
 
-/// A volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
-    /// Its name.
-    pub name: String,
-    /// The claim that it was made for: namespace and name.
-    pub claim: Option<(String, String)>,
-    /// It stays when its claim goes.
-    pub retained: bool,
-    /// Its claim is gone.
-    pub released: bool,
-    /// Who makes and removes it.
-    pub driver: String,
-    /// How large it is.
-    pub size: String,
-}
-
-impl Volume {
-    /// Reads one.
-    pub fn read(volume: &Value) -> Option<Self> {
-        let claim = volume.pointer("/spec/claimRef");
-        let field = |pointer: &str| claim.and_then(|claim| text(claim, pointer)).map(str::to_owned);
-        let provisioner = volume
-            .pointer("/metadata/annotations")
-            .and_then(|annotations| annotations.get("pv.kubernetes.io/provisioned-by")?.as_str());
-        Some(Self {
-            name: text(volume, "/metadata/name")?.to_owned(),
-            claim: field("/namespace").zip(field("/name")),
-            retained: text(volume, "/spec/persistentVolumeReclaimPolicy") != Some("Delete"),
-            released: matches!(text(volume, "/status/phase"), Some("Released" | "Failed")),
-            driver: text(volume, "/spec/csi/driver").or(provisioner).unwrap_or_default().to_owned(),
-            size: text(volume, "/spec/capacity/storage").map(shown).unwrap_or_default(),
-        })
-    }
-
-    /// The claim, `namespace/name`.
-    pub fn claimed(&self) -> Option<String> {
-        self.claim.as_ref().map(|(namespace, name)| format!("{namespace}/{name}"))
-    }
-}
-
 /// A registered API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiService {
@@ -421,7 +381,7 @@ pub struct Facts {
     pub webhooks: Vec<Webhook>,
     /// Services.
     pub services: Vec<Service>,
-    /// Volumes.
+    /// Volumes that a claim has, or had.
     pub volumes: Vec<Volume>,
     /// Drivers whose volumes can be copied.
     pub copied: BTreeSet<String>,
@@ -624,7 +584,7 @@ mod tests {
             "status": {"phase": "Bound"},
         });
         let volume = Volume::read(&volume).unwrap();
-        assert_eq!((volume.claimed().as_deref(), volume.retained, volume.released), (Some("shop/data"), false, false));
+        assert_eq!((volume.claimed().as_str(), volume.is_retained(), volume.released), ("shop/data", false, false));
         let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {"conversion": {
             "strategy": "Webhook", "webhook": {"clientConfig": {"service": {"namespace": "ops", "name": "convert"}}},
         }}});

@@ -29,7 +29,8 @@ use crate::run::lease::{self, Conducted};
 use crate::run::{self, prepare};
 use crate::run_report::{Format, document};
 use crate::runtime::block_on;
-use crate::teardown::{self, Found, Made, Options, Primitives, Teardown};
+use crate::teardown::inventory::{self, Began, Looked};
+use crate::teardown::{self, Found, Made, Options, Primitives, Teardown, rehearse};
 
 /// Remove an environment, or a part of it, in reverse order, and say what is left
 ///
@@ -40,8 +41,14 @@ use crate::teardown::{self, Found, Made, Options, Primitives, Teardown};
 ///
 /// A scope removes what it names and nothing else, and is refused while something outside depends on it.
 ///
-/// Exit codes: 0 clean, 1 a node did not go, 2 orphans left or cancelled, 3 not confirmed or invalid, 4 timed out, 5 another run
-/// is in progress, 6 refused by policy or not permitted.
+/// --rehearse reads everything that is in the cluster and says beforehand what would not go: custom resources whose controller goes
+/// first, finalizers that nobody clears, objects of somebody else, webhooks and APIs without their service, volumes and load
+/// balancers that would leak. Each comes with what to do about it. --report lists what is left of the platform, and compares with
+/// what was there before `forge bootstrap`, as a teardown does at its end. Neither writes anything; a read-only account is enough.
+/// What may not be listed, or is not answered, is told of as not known, and never taken for absent.
+///
+/// Exit codes: 0 clean, 1 a node did not go, or something is not known, 2 orphans left or cancelled, 3 not confirmed or invalid,
+/// 4 timed out, 5 another run is in progress, 6 refused by policy or not permitted. A rehearsal ends as the teardown would.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The environment
@@ -50,6 +57,12 @@ pub(crate) struct Arguments {
     /// The name of the environment, once more: without it nothing is removed
     #[arg(long, value_name = "ENVIRONMENT", env = "FORGE_CONFIRM")]
     confirm: Option<String>,
+    /// Say what would stand in the way, and remove nothing
+    #[arg(long)]
+    rehearse: bool,
+    /// Say what is left, and remove nothing
+    #[arg(long, conflicts_with = "rehearse")]
+    report: bool,
     /// What of it: platform, stack:<name> or app:<name>, which may be an Application that the graph does not know any more
     #[arg(long, short, default_value = "platform", env = "FORGE_TARGET_SCOPE")]
     scope: String,
@@ -108,12 +121,18 @@ impl From<PolicyArgument> for PvPolicy {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    confirmed(arguments)?;
+    let reads = arguments.rehearse || arguments.report;
+    if !reads {
+        confirmed(arguments)?;
+    }
     let usable = selection::repository(global)?;
     let repository = &usable.repository;
     let files = selection::environment(repository, &arguments.environment)?;
     let scope: Scope = arguments.scope.parse()?;
     let made = teardown::made(repository, files, &scope, arguments.timeout)?;
+    if reads {
+        return block_on(looked(arguments, &made, output))?;
+    }
     let options = Options {
         policy: arguments.pv_policy.into(),
         targets: arguments.release_finalizer.clone(),
@@ -135,7 +154,34 @@ fn confirmed(arguments: &Arguments) -> Result<(), Failure> {
             format!("`{other}` is confirmed, and `{environment}` is to be torn down; nothing was written")
         }
     };
-    Err(Failure::new(Code::NotConfirmed, message).hint(format!("--confirm {environment} confirms it; --dry-run looks")))
+    let hint = format!("--confirm {environment} confirms it; --dry-run and --rehearse only look");
+    Err(Failure::new(Code::NotConfirmed, message).hint(hint))
+}
+
+/// Says what would stand in the way, or what is left. Writes nothing.
+async fn looked(arguments: &Arguments, made: &Made, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let cluster = Cluster::connect(&arguments.cluster).await?;
+    let workflows = arguments.cluster.workflows_namespace.as_str();
+    let asked = made.asked(&cluster, workflows, arguments.pv_policy.into(), None);
+    if arguments.rehearse {
+        let report = rehearse::run(&asked, &mut |line: &str| output.say(line)).await?;
+        output.data(&match arguments.output {
+            Format::Text => report.text(),
+            Format::Json => format!("{:#}\n", serde_json::json!(report)),
+            Format::Junit => report.junit(),
+        })?;
+        return Ok(report.exit());
+    }
+    let Looked { inventory: all, claims } = inventory::looked(&asked).await?;
+    let snapshot = inventory::stored(&cluster, workflows).await?;
+    let began = Began { claims: &claims, before: None, snapshot: snapshot.as_ref() };
+    let report = inventory::report(&asked, &began, &all).await;
+    output.data(&match arguments.output {
+        Format::Text => report.text(),
+        Format::Json => format!("{:#}\n", serde_json::json!(report)),
+        Format::Junit => report.junit(),
+    })?;
+    Ok(report.exit())
 }
 
 async fn removed(
@@ -163,9 +209,11 @@ async fn removed(
     if arguments.dry_run {
         return dry_run(arguments, made, run.as_ref(), &found, started, output);
     }
+    teardown::permitted(&found, made, options.policy).await?;
     let timeout = made.plan.timeout;
     let context = (&found.place.cluster, &found.place.places);
     let teardown = Teardown::new(context, (&made.environment, &found.seen.sets), options, timeout);
+    let begun = teardown.begin(&found, made, &mut |line: &str| output.say(line)).await?;
     let mut ended: Option<(RunPlan, Record)> = None;
     if let Some(run) = run {
         let argocd = ArgoCd::through(&found.place.cluster, workflows).await?;
@@ -181,6 +229,7 @@ async fn removed(
     let before = ended.as_ref().and_then(|(_, record)| record.header.removal.clone());
     let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(options.policy.as_str())));
     // What comes after the nodes comes only when all of them are gone.
+    let mut left = None;
     if report.as_ref().is_none_or(|report| report.statistics.gone == report.statistics.nodes) {
         let tools = Primitives {
             kubeconfig: &|| arguments.cluster.for_programs(),
@@ -190,16 +239,18 @@ async fn removed(
         };
         let (mut interrupts, run) = (Interrupts::listen(), ended.as_ref().map(|(run, _)| run));
         let mut say = |line: &str| output.say(line);
-        let whole = teardown::finish(&teardown, &found, (run, &tools), &record, &mut interrupts, &mut say).await?;
-        if !whole {
+        let looked = (&found, begun.as_ref());
+        let ended = teardown::finish(&teardown, looked, (run, &tools), &record, &mut interrupts, &mut say).await?;
+        let Some(ended) = ended else {
             output.say("interrupted; run it again to go on");
             return Ok(Exit::Partial);
-        }
+        };
+        left = ended;
     }
     let record = record.into_inner();
     let (report, exit) = match report {
-        Some(report) => teardown::with_removal(report, record),
-        None => teardown::report_without_run(made, record, started, NoRun::Done),
+        Some(report) => teardown::with_removal(report, record, left),
+        None => teardown::report_without_run(made, (record, left), started, NoRun::Done),
     };
     output.data(&document(arguments.output, &report))?;
     if exit == Exit::Done {
@@ -239,7 +290,7 @@ fn dry_run(
     for set in &found.seen.sets {
         record.removed(format!("ApplicationSet {set}"));
     }
-    let (report, exit) = teardown::report_without_run(made, record, started, NoRun::DryRun);
+    let (report, exit) = teardown::report_without_run(made, (record, None), started, NoRun::DryRun);
     if arguments.output != Format::Text {
         output.data(&document(arguments.output, &report))?;
         return Ok(exit);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::name::clip;
 use crate::preflight::count;
-use crate::teardown::inventory::Finalizer;
+use crate::teardown::Finalizer;
 use crate::teardown::rehearse::{Foretold, Judged, Live, Rule, Severity, Thing, Workload, is_built_in};
 use crate::teardown::whose::Whose;
 
@@ -76,7 +77,7 @@ pub(super) fn finalizers(live: &Live<'_>) -> Judged {
         if clearers.certain.iter().any(|workload| workload.ready) {
             continue;
         }
-        let set_by = finalizer.set_by.as_deref().map_or_else(String::new, |who| format!(", set by {who}"));
+        let set_by = finalizer.owner.as_deref().map_or_else(String::new, |who| format!(", set by {}", clip(who)));
         let down: Vec<String> = clearers.certain.iter().map(|workload| format!("{workload} is not ready")).collect();
         let down = if down.is_empty() { String::new() } else { format!("; {}", down.join(", ")) };
         let line = format!("{}{set_by}{down}", thing.told());

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::executor::PvPolicy;
 use crate::preflight::count;
-use crate::teardown::rehearse::{Foretold, Judged, Live, Rule, Severity, Volume};
+use crate::teardown::rehearse::{Foretold, Judged, Live, Rule, Severity};
 use crate::teardown::whose::Whose;
+use crate::teardown::{Volume, restored};
 
 /// What a cloud's controller sets, and clears when the load balancer is gone.
 const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -17,9 +18,9 @@ fn claims<'l>(live: &'l Live<'_>) -> BTreeMap<(&'l str, &'l str), &'l Whose> {
 }
 
 /// Whose the driver of a volume is.
-fn driver<'l>(live: &'l Live<'_>, volume: &Volume) -> Option<&'l Whose> {
+fn whose_driver<'l>(live: &'l Live<'_>, volume: &Volume) -> Option<&'l Whose> {
     let drivers = live.inventory.known(("storage.k8s.io", "csidrivers"))?;
-    let found = drivers.items().iter().find(|item| item.name == volume.driver)?;
+    let found = drivers.items().iter().find(|item| item.name == volume.provisioner)?;
     Some(live.ownership.of(found))
 }
 
@@ -28,9 +29,9 @@ pub(super) fn volumes(live: &Live<'_>) -> Judged {
     let claims = claims(live);
     let (mut bound, mut kept, mut leaked, mut driverless, mut uncopied) = (0, vec![], vec![], vec![], vec![]);
     for volume in &live.facts.volumes {
-        let Some((namespace, name)) = &volume.claim else { continue };
-        let claim = claims.get(&(namespace.as_str(), name.as_str())).copied();
-        let told = format!("{} {} of {namespace}/{name}", volume.name, volume.size);
+        let (namespace, driver) = (&volume.namespace, &volume.provisioner);
+        let claim = claims.get(&(namespace.as_str(), volume.claim.as_str())).copied();
+        let told = format!("{} {} of {}", volume.name, volume.size, volume.claimed());
         let Some(claim) = claim else {
             // Its claim went before, and with it whoever looked after it.
             let own = live.claims.namespaces.contains(namespace) || live.claims.destinations.contains(namespace);
@@ -42,16 +43,17 @@ pub(super) fn volumes(live: &Live<'_>) -> Judged {
         bound += 1;
         match live.policy {
             PvPolicy::Retain => kept.push(told),
-            PvPolicy::Snapshot if !live.facts.copied.contains(&volume.driver) => {
-                uncopied.push(format!("{told}: driver `{}`", volume.driver));
+            PvPolicy::Snapshot if !live.facts.copied.contains(driver) => {
+                uncopied.push(format!("{told}: driver `{driver}`"));
             }
-            PvPolicy::Delete | PvPolicy::Snapshot if volume.retained => {
+            // One that an earlier teardown set so gets its own policy back.
+            PvPolicy::Delete | PvPolicy::Snapshot if volume.is_retained() && restored(volume).is_none() => {
                 leaked.push(format!("{told}: its reclaim policy is Retain"));
             }
             PvPolicy::Delete | PvPolicy::Snapshot => {
-                let own = driver(live, volume);
+                let own = whose_driver(live, volume);
                 if let Some(own) = own.filter(|own| live.order.outlives(claim, own)) {
-                    driverless.push(format!("{told} ({claim}): driver `{}` ({own})", volume.driver));
+                    driverless.push(format!("{told} ({claim}): driver `{driver}` ({own})"));
                 }
             }
         }

@@ -109,7 +109,8 @@ impl World {
             .collect();
         let going: Vec<Going<'_>> =
             nodes.iter().map(|(node, application)| Going { node, application, live: None }).collect();
-        let claims = Claims::new(&"dev".parse().unwrap(), &"platform".parse().unwrap(), "argocd", &going, &inventory);
+        let (environment, scope) = ("dev".parse().unwrap(), "platform".parse().unwrap());
+        let claims = Claims::new((&environment, &scope, true), "argocd", &going, &inventory);
         let facts = Facts::read(definitions, &objects, Vec::new());
         let live = Live::new(&inventory, &claims, order(NODES), facts, self.policy, at(600));
         RehearsalReport::new(("kind", "dev", "platform"), &live, None, (at(600), at(603)))
