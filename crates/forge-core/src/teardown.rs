@@ -27,7 +27,7 @@ pub use creator::{
 pub use decision::{
     ApplicationState, Decision, DependentState, Observed, Progress, Removed, Wait, Waiting, Wanted, Why, remember,
 };
-pub use member::{Clearance, Kept, Member, Removal, judge, members};
+pub use member::{Clearance, Kept, Member, Removal, definition_stays, is_definition, judge, members};
 pub use namespace::{Content, PROTECTED, belongs, foreign, is_environments};
 pub use order::{between, dependents, reversed};
 pub use remnant::{Finalizer, ParseTargetError, Remnant, Target};

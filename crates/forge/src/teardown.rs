@@ -28,11 +28,11 @@ use forge_core::duration;
 use forge_core::executor::PvPolicy;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
-use forge_core::preflight::{Intent, Purpose};
+use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{AGENT_TICK, Places};
 use forge_core::rights::{self, Answer};
 use forge_core::run::{RunAction, RunPlan, Verdict};
-use forge_core::teardown::inventory::{CleanExitReport, Snapshot};
+use forge_core::teardown::inventory::{CleanExitReport, Snapshot, Stays};
 use forge_core::teardown::{Remnant, RemovalRecord, Target};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
@@ -319,7 +319,7 @@ impl<'t> Teardown<'t> {
     }
 
     /// Lists everything, before the first deletion: Applications say best what they manage. Nothing where nothing of Forge is
-    /// there. `say` hears of what cannot be known.
+    /// there. Who is not `outside` of the cluster leaves what Forge itself made. `say` hears of what cannot be known.
     ///
     /// # Errors
     /// When the cluster does not answer.
@@ -327,6 +327,7 @@ impl<'t> Teardown<'t> {
         &self,
         found: &'b Found,
         made: &'b Made,
+        outside: bool,
         say: &mut dyn FnMut(&str),
     ) -> Result<Option<Begun<'b>>, Failure> {
         let (cluster, workflows) = (&found.place.cluster, found.place.places.workflows.as_str());
@@ -341,7 +342,7 @@ impl<'t> Teardown<'t> {
         if !there && !(self.environment.whole && self.has_rest().await?) {
             return Ok(None);
         }
-        let asked = made.asked(cluster, workflows, self.options.policy, Some(found.seen.last));
+        let asked = made.asked(cluster, workflows, self.options.policy, Some(found.seen.last && outside));
         let asked = Asked { more: found.seen.unknown(), ..asked };
         let looked = listed(inventory::looked(&asked)).await;
         if let Err(why) = &looked {
@@ -364,13 +365,17 @@ impl<'t> Teardown<'t> {
                 record.borrow_mut().orphan(remnant.object.clone(), remnant.told(Timestamp::now()));
             }
         }
-        let left = self.left_at_the_end(begun?).await;
+        let stays = self.stays(&record.borrow());
+        let left = self.left_at_the_end(begun?, &stays).await;
         let mut record = record.borrow_mut();
         for orphan in &left.orphaned {
             // As everything else in the record is named: without its group.
             let object = orphan.target.parse::<Target>().map(|target| Target { group: None, ..target }.to_string());
+            let object = object.unwrap_or_else(|_| orphan.object.clone());
             let why = format!("{}: {}; next: {}", orphan.reason.as_str(), orphan.detail, orphan.next);
-            record.orphan(object.unwrap_or_else(|_| orphan.object.clone()), why);
+            // What is ours and stays because of somebody else is left behind all the same.
+            record.kept.retain(|kept| kept.object != object);
+            record.orphan(object, why);
         }
         // Volumes are told of apart.
         for kept in left.retained.iter().filter(|kept| !kept.object.starts_with("persistentvolumes ")) {
@@ -379,8 +384,23 @@ impl<'t> Teardown<'t> {
         Some(left)
     }
 
+    /// What was left where it is by now, and said so. A namespace of ours that stays for somebody else is judged by what is in it.
+    fn stays(&self, record: &RemovalRecord) -> Stays {
+        let said = record.kept.iter().filter(|kept| !kept.object.starts_with("Namespace/"));
+        let mut stays = Stays::default();
+        stays.objects.extend(said.map(|kept| (kept.object.clone(), kept.why.clone())));
+        for part in Component::ALL {
+            if record.orphans.iter().any(|orphan| orphan.object == part.title()) {
+                let place = self.place(part);
+                stays.releases.insert(format!("{place}/{}", part.release()));
+                stays.namespaces.insert(place.to_owned());
+            }
+        }
+        stays
+    }
+
     /// Lists everything again, until nothing is left or it has had its time.
-    async fn left_at_the_end(&self, begun: &Begun<'_>) -> CleanExitReport {
+    async fn left_at_the_end(&self, begun: &Begun<'_>, stays: &Stays) -> CleanExitReport {
         let Begun { asked, looked, snapshot } = begun;
         let unlisted = |why: &str| {
             let environment = self.environment.name.as_str();
@@ -391,7 +411,7 @@ impl<'t> Teardown<'t> {
             Err(why) => return unlisted(why),
         };
         let before = Some(&looked.inventory);
-        let began = Began { claims: &looked.claims, before, snapshot: snapshot.as_ref() };
+        let began = Began { claims: &looked.claims, before, snapshot: snapshot.as_ref(), stays };
         let end = Instant::now() + SETTLING;
         loop {
             let work = async {

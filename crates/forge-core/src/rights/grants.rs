@@ -55,10 +55,17 @@ static VALIDATES: [Rule; 9] = [
 ];
 
 /// Whoever tears down, beside what whoever deploys and whoever installs may do.
-static REMOVAL: [Rule; 13] = [
+static REMOVAL: [Rule; 14] = [
     rule(Scope::Everywhere, "*", &["*"], &["get", "list", "watch"], "what nodes had made, and what is in a namespace"),
     rule(Scope::Cluster, "", &["namespaces"], &["delete"], "the namespaces of the environment"),
     rule(Scope::Cluster, "", &["persistentvolumes"], &["patch"], "volumes that outlive their claims"),
+    rule(
+        Scope::Cluster,
+        "apiextensions.k8s.io",
+        &["customresourcedefinitions"],
+        &["delete"],
+        "definitions that nobody uses",
+    ),
     rule(Scope::Everywhere, "snapshot.storage.k8s.io", &["volumesnapshots"], &["create"], "copies of volumes"),
     rule(Scope::Cluster, "snapshot.storage.k8s.io", &["volumesnapshotcontents"], &["patch"], "copies of volumes"),
     rule(
@@ -84,7 +91,7 @@ static REMOVAL: [Rule; 13] = [
 ];
 
 /// The last environment takes along what all of them shared.
-static REMOVAL_OF_ALL: [Rule; 4] = [
+static REMOVAL_OF_ALL: [Rule; 3] = [
     rule(Scope::Cluster, "argoproj.io", &["clusterworkflowtemplates"], &["delete"], "the template of all nodes"),
     rule(
         Scope::Cluster,
@@ -92,13 +99,6 @@ static REMOVAL_OF_ALL: [Rule; 4] = [
         &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
         &["delete"],
         "the policy that limits who writes sync windows",
-    ),
-    rule(
-        Scope::Cluster,
-        "apiextensions.k8s.io",
-        &["customresourcedefinitions"],
-        &["delete"],
-        "definitions that nobody uses",
     ),
     rule(
         Scope::Workflows,

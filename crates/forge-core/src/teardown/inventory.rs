@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use discovery::{Group, Kind, Served, base, groups, kinds, merged};
-pub use ending::{CleanExitReport, Ending, GoneKind, Left, Orphan, Reason, clean_exit};
+pub use ending::{CleanExitReport, Ending, GoneKind, Left, Orphan, Reason, Stays, clean_exit};
 pub use item::{Item, Parent};
 pub use page::{Complete, Pages, Read, Readings};
 pub use snapshot::{

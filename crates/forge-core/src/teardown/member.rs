@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Remnant;
+use super::{Creator, Remnant, creator};
 use crate::name::clip;
 
 /// What the removal of a node is about: fixed when the run was planned, so that whoever goes on knows it too.
@@ -153,9 +153,43 @@ pub fn judge(member: &Member, live: Option<&Value>) -> Result<Option<Kept>, Remn
 fn staying(member: &Member, live: &Value) -> Option<&'static str> {
     let kept = live.pointer("/metadata/annotations").and_then(|all| all.get("helm.sh/resource-policy"));
     let kept = kept.and_then(Value::as_str) == Some("keep");
+    if is_definition(member) {
+        return Some(NEVER_DELETED);
+    }
     let claim = member.group.is_empty() && member.kind == "PersistentVolumeClaim";
     let claim = claim.then_some("nothing owns the claim: it goes with its namespace, its volume by policy");
-    left_alone(&member.group, &member.kind, kept, is_undeleted(live)).or(claim)
+    left_alone(kept, is_undeleted(live)).or(claim)
+}
+
+/// Why a definition is still there when its node is gone.
+const NEVER_DELETED: &str = "Argo CD never deletes definitions";
+
+/// A definition: it goes when nothing of it is there any more, and never with its node.
+pub fn is_definition(member: &Member) -> bool {
+    member.group == "apiextensions.k8s.io" && member.kind == "CustomResourceDefinition"
+}
+
+/// Why a definition that a node had brought stays, as far as it says so itself: its chart keeps it, Argo CD is told not to
+/// delete it, or somebody else has it.
+pub fn definition_stays(definition: &Value, application: &str) -> Option<String> {
+    let mark = |key: &str| definition.pointer("/metadata/annotations")?.get(key)?.as_str();
+    if let Some(why) = left_alone(mark("helm.sh/resource-policy") == Some("keep"), is_undeleted(definition)) {
+        return Some(why.to_owned());
+    }
+    if let Some(release) = mark("meta.helm.sh/release-name") {
+        return Some(format!("Helm release {} brought it", clip(release)));
+    }
+    // Outside of Argo CD's namespace the name is `<namespace>_<name>`.
+    match creator(definition) {
+        Some(by @ Creator::Application(_)) if !names(&by, application) => Some(format!("{by} has it")),
+        Some(by @ Creator::Set(_)) => Some(format!("{by} has it")),
+        _ => None,
+    }
+}
+
+fn names(by: &Creator, application: &str) -> bool {
+    let Creator::Application(name) = by else { return false };
+    name == application || name.rsplit_once('_').is_some_and(|(_, name)| name == application)
 }
 
 /// Argo CD is told not to delete an object.
@@ -165,12 +199,9 @@ pub(super) fn is_undeleted(object: &Value) -> bool {
     options.split(',').any(|option| option.trim() == "Delete=false")
 }
 
-/// Why Argo CD leaves an object of this kind that it manages, if it does. `kept` is what its chart says, `undeleted` what the
-/// object says to Argo CD.
-pub(super) fn left_alone(group: &str, kind: &str, kept: bool, undeleted: bool) -> Option<&'static str> {
-    if group == "apiextensions.k8s.io" && kind == "CustomResourceDefinition" {
-        return Some("Argo CD never deletes definitions");
-    }
+/// Why Argo CD leaves an object that it manages, if it does. `kept` is what its chart says, `undeleted` what the object says to
+/// Argo CD.
+pub(super) fn left_alone(kept: bool, undeleted: bool) -> Option<&'static str> {
     if undeleted {
         return Some("it says Delete=false");
     }
@@ -238,6 +269,26 @@ mod tests {
         }
         let going = json!({"metadata": {"uid": "1", "deletionTimestamp": "2026-11-16T10:00:00Z"}});
         assert!(judge(&member("PersistentVolumeClaim"), Some(&going)).is_err());
+    }
+
+    #[test]
+    fn a_definition_stays_where_its_chart_or_somebody_else_wants_it() {
+        let of = |annotations: Value| {
+            let definition = json!({"metadata": {"name": "widgets.example.com", "annotations": annotations}});
+            definition_stays(&definition, "dev-operator")
+        };
+        let tracking = "argocd.argoproj.io/tracking-id";
+        for own in [json!({}), json!({tracking: "dev-operator:x:y"}), json!({tracking: "apps_dev-operator:x:y"})] {
+            assert_eq!(of(own.clone()), None, "{own}");
+        }
+        for (annotations, why) in [
+            (json!({"helm.sh/resource-policy": "keep"}), "its chart keeps it"),
+            (json!({"argocd.argoproj.io/sync-options": "Delete=false"}), "it says Delete=false"),
+            (json!({"meta.helm.sh/release-name": "operator"}), "Helm release operator brought it"),
+            (json!({tracking: "qa-operator:x:y"}), "Application qa-operator has it"),
+        ] {
+            assert_eq!(of(annotations).as_deref(), Some(why));
+        }
     }
 
     #[test]

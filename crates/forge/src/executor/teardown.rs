@@ -94,7 +94,8 @@ impl Request<'_> {
         let limits = self.made.plan.timeout;
         let teardown = Teardown::new((&place.cluster, &place.places), environment, self.decided, limits);
         let mut note = |line: &str| self.say(Level::Warn, line);
-        let begun = unless_stopped(interrupts, teardown.begin(&found, self.made, &mut note)).await?;
+        let outside = inside(&self.inputs.access).is_none();
+        let begun = unless_stopped(interrupts, teardown.begin(&found, self.made, outside, &mut note)).await?;
         let mut ended: Option<(RunPlan, Record)> = None;
         if let Some(run) = run {
             let argocd = ArgoCd::through(&place.cluster, &place.places.workflows).await?;

@@ -14,8 +14,8 @@ use forge_core::repository::{ApplicationName, application_name};
 use forge_core::rights::Answer;
 use forge_core::teardown::Volume;
 use forge_core::teardown::inventory::{
-    CleanExitReport, Complete, Ending, Inventory, Kind, Listing, Pages, Read, Readings, Snapshot, base, clean_exit,
-    kinds,
+    CleanExitReport, Complete, Ending, Inventory, Kind, Listing, Pages, Read, Readings, Snapshot, Stays, base,
+    clean_exit, kinds,
 };
 use forge_core::teardown::whose::{Claims, Going, another};
 use futures::StreamExt as _;
@@ -67,6 +67,8 @@ pub(crate) struct Began<'b> {
     pub(crate) claims: &'b Claims,
     pub(crate) before: Option<&'b Inventory>,
     pub(crate) snapshot: Option<&'b Snapshot>,
+    /// What was left where it is, and said so.
+    pub(crate) stays: &'b Stays,
 }
 
 /// Lists everything, and finds out whose it is. Take it before the first deletion: Applications say best what they manage.
@@ -153,6 +155,7 @@ pub(crate) async fn report(asked: &Asked<'_>, began: &Began<'_>, after: &Invento
         after,
         volumes: &volumes,
         policy: asked.policy,
+        stays: began.stays,
         ended: Timestamp::now(),
     })
 }

@@ -130,7 +130,7 @@ async fn installed(
 }
 
 impl Teardown<'_> {
-    fn place(&self, component: Component) -> &str {
+    pub(super) fn place(&self, component: Component) -> &str {
         match component {
             Component::Cd => &self.environment.argocd,
             Component::Workflows => &self.places.workflows,
@@ -236,7 +236,7 @@ impl Teardown<'_> {
                 // A release that is gone and a receipt that is there: whoever was here before did not get further.
                 (Some(true), _) | (None, Some(_)) => match self.user_of(part).await {
                     Ok(None) => going.push(part),
-                    Ok(Some(user)) => record.borrow_mut().kept(title, format!("{user} uses it, and is not ours")),
+                    Ok(Some(user)) => record.borrow_mut().orphan(title, format!("{user} uses it, and is not ours")),
                     // What cannot be listed may be somebody's (INV-10).
                     Err(error) => record.borrow_mut().orphan(title, format!("who uses it could not be told: {error}")),
                 },
@@ -258,7 +258,7 @@ impl Teardown<'_> {
     }
 
     /// All objects of a definition; none where it is gone.
-    async fn instances(&self, definition: &str) -> Result<Vec<Content>, ClusterError> {
+    pub(super) async fn instances(&self, definition: &str) -> Result<Vec<Content>, ClusterError> {
         let object = path::object(&path::global(EXTENSIONS, "v1", DEFINITIONS), definition);
         let Some(crd) = self.cluster.get(&object).await? else { return Ok(Vec::new()) };
         let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use forge_core::failure::Failure;
 use forge_core::render::{self, ENVIRONMENT_LABEL, EXECUTOR_ACCOUNT, MANAGED_BY, is_ours};
-use forge_core::run::{Record, RunPlan};
-use forge_core::teardown::{Content, RemovalRecord, foreign, is_environments};
+use forge_core::run::{Record, RunNode, RunPlan};
+use forge_core::teardown::{Content, Member, RemovalRecord, definition_stays, foreign, is_definition, is_environments};
 use serde_json::Value;
 
 use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
@@ -32,14 +32,69 @@ impl Teardown<'_> {
         for entry in nodes.entries.values() {
             if let forge_core::gate::Decision::Gone(removed) = &entry.decision {
                 let mut record = record.borrow_mut();
-                removed.kept.iter().for_each(|kept| record.kept(kept.object.clone(), kept.why.clone()));
+                // Of definitions it is said below.
+                let kept = removed.kept.iter().filter(|kept| !kept.object.starts_with("CustomResourceDefinition/"));
+                kept.for_each(|kept| record.kept(kept.object.clone(), kept.why.clone()));
             }
         }
         let of_nodes = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
         let of_nodes: BTreeSet<String> = of_nodes.flat_map(|removal| removal.namespaces.iter().cloned()).collect();
         self.empty(&of_nodes, record).await?;
+        self.undefine_nodes(plan, record).await?;
         if self.environment.whole {
             self.environments_own(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Definitions that nodes had brought, which Argo CD never deletes: each goes that nobody wants to keep, that no other
+    /// Application has, and of which nothing is there.
+    async fn undefine_nodes(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+        let brought: Vec<(&RunNode, &Member)> = plan
+            .nodes()
+            .filter_map(|node| Some((node, node.removal.as_ref().filter(|removal| removal.here)?)))
+            .flat_map(|(node, removal)| removal.members.iter().map(move |member| (node, member)))
+            .filter(|(_, member)| is_definition(member))
+            .collect();
+        if brought.is_empty() {
+            return Ok(());
+        }
+        let applications =
+            match surely(self.cluster, &path::global("argoproj.io", "v1alpha1", "applications"), "").await {
+                Err(error) if error.is_missing() => Vec::new(),
+                other => other?,
+            };
+        let collection = path::global("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        for (node, member) in brought {
+            let (shown, name) = (member.to_string(), member.name.as_str());
+            let Some(live) = self.cluster.get(&path::object(&collection, name)).await? else { continue };
+            if member.uid.as_deref().is_some_and(|uid| uid != uid_of(&live)) {
+                continue;
+            }
+            let other = applications.iter().find(|application| lists(application, name));
+            let other = other.map(|application| format!("Application {} has it too", name_of(application)));
+            if let Some(why) = definition_stays(&live, node.application.name()).or(other) {
+                record.borrow_mut().kept(shown, why);
+                continue;
+            }
+            match self.instances(name).await {
+                Ok(instances) => {
+                    if let Some(instance) = instances.first() {
+                        record.borrow_mut().orphan(shown, format!("{} is of it", instance.id()));
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    record.borrow_mut().orphan(shown, format!("what uses it could not be told: {error}"));
+                    continue;
+                }
+            }
+            failpoint::write(&format!("{shown} goes"));
+            self.cluster.remove(&path::object(&collection, name), uid_of(&live), Owned::Follow).await?;
+            match self.gone((collection.as_str(), name), &shown, uid_of(&live), SHOWN).await? {
+                None => record.borrow_mut().removed(shown),
+                Some(remnant) => record.borrow_mut().orphan(shown, remnant.told(jiff::Timestamp::now())),
+            }
         }
         Ok(())
     }
@@ -173,6 +228,13 @@ impl Teardown<'_> {
         }
         Ok(())
     }
+}
+
+/// An Application manages this definition.
+fn lists(application: &Value, definition: &str) -> bool {
+    let resources = application.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
+    let mut named = resources.filter(|resource| resource.get("name").and_then(Value::as_str) == Some(definition));
+    named.any(|resource| resource.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"))
 }
 
 /// Everything that is in a namespace, of every kind that is served: a kind that cannot be listed is an error, never an empty

@@ -48,8 +48,30 @@ pub struct Ending<'e> {
     pub volumes: &'e BTreeMap<String, String>,
     /// What was to become of volumes.
     pub policy: PvPolicy,
+    /// What the teardown left where it is, and said so.
+    pub stays: &'e Stays,
     /// When it ended.
     pub ended: Timestamp,
+}
+
+/// What a teardown left where it is, and said so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stays {
+    /// Objects that are not its own, or that somebody wants to keep, with the reason: `Kind/namespace/name`.
+    pub objects: BTreeMap<String, String>,
+    /// Helm releases, `namespace/name`, that are told of as a whole.
+    pub releases: BTreeSet<String>,
+    /// Namespaces that are told of as a whole.
+    pub namespaces: BTreeSet<String>,
+}
+
+impl Stays {
+    /// It is a part of something that is told of as a whole.
+    fn covers(&self, kind: &Kind, item: &Item) -> bool {
+        let namespace = if kind.is(NAMESPACES) { &item.name } else { &item.namespace };
+        let release = item.release.as_ref().is_some_and(|release| self.releases.contains(release));
+        release || self.namespaces.contains(namespace)
+    }
 }
 
 /// Why something is left.
@@ -213,9 +235,12 @@ impl Judging<'_> {
     }
 
     /// Why something that is ours stays, as it should.
-    fn kept(&self, kind: &Kind, item: &Item) -> Option<&'static str> {
+    fn kept(&self, kind: &Kind, item: &Item) -> Option<&str> {
         if kind.is(DEFINITIONS) && item.kept {
             return Some("its chart marks it to be kept");
+        }
+        if let Some(why) = self.ending.stays.objects.get(&format!("{}/{}", kind.kind, item.place())) {
+            return Some(why);
         }
         if self.ending.policy == PvPolicy::Snapshot && COPIES.iter().any(|copy| kind.is(*copy)) {
             return Some("a copy of a volume, policy snapshot");
@@ -224,9 +249,9 @@ impl Judging<'_> {
         if item.run && !self.ending.claims.is_whole() {
             return Some("the record of a run");
         }
-        // Applications and what makes them are removed whatever they say.
+        // Applications and what makes them are removed whatever they say, and definitions where nobody uses them.
         let managed = matches!(self.whose.of(item), Whose::Node(_)) && kind.group != "argoproj.io";
-        left_alone(&kind.group, &kind.kind, item.kept, item.undeleted).filter(|_| managed)
+        left_alone(item.kept, item.undeleted).filter(|_| managed)
     }
 
     fn verdict(&self, kind: &Kind, item: &Item, stuck: &BTreeSet<String>) -> Verdict {
@@ -236,7 +261,7 @@ impl Judging<'_> {
         if kind.is(VOLUMES) {
             return self.volume(kind, item);
         }
-        if kind.is(NAMESPACES) && stuck.contains(&item.name) {
+        if kind.is(NAMESPACES) && stuck.contains(&item.name) && !self.ending.stays.covers(kind, item) {
             return Verdict::Orphaned(self.namespace(kind, item));
         }
         if !self.whose.of(item).goes() {
@@ -244,6 +269,9 @@ impl Judging<'_> {
         }
         if let Some(why) = self.kept(kind, item) {
             return Verdict::Retained(why.to_owned());
+        }
+        if self.ending.stays.covers(kind, item) {
+            return Verdict::AsBefore;
         }
         // What is told of with its namespace, or goes with its owner, is not told of again unless it is what holds that.
         let with_another = stuck.contains(&item.namespace) || self.parent(item).is_some_and(|(_, whose)| whose.goes());
@@ -634,15 +662,21 @@ mod tests {
 
     /// The report of a teardown of the last environment, with one node, whose Application deployed into `shop`.
     fn report(before: &Kinds, after: &Kinds, unknown: &[&str], policy: PvPolicy) -> CleanExitReport {
-        told(before, after, unknown, policy, true)
+        told(before, after, unknown, policy, (true, &Stays::default()))
     }
 
     /// The same where another environment stays.
     fn of_part(before: &Kinds, after: &Kinds) -> CleanExitReport {
-        told(before, after, &[], PvPolicy::Retain, false)
+        told(before, after, &[], PvPolicy::Retain, (false, &Stays::default()))
     }
 
-    fn told(before: &Kinds, after: &Kinds, unknown: &[&str], policy: PvPolicy, last: bool) -> CleanExitReport {
+    fn told(
+        before: &Kinds,
+        after: &Kinds,
+        unknown: &[&str],
+        policy: PvPolicy,
+        (last, stays): (bool, &Stays),
+    ) -> CleanExitReport {
         let live = json!({"spec": {"destination": {"name": "in-cluster", "namespace": "shop"}}});
         let (api, name) = (node("shop/api"), application("dev-api"));
         let (before, after) = (inventory(before, &[]), inventory(after, unknown));
@@ -663,6 +697,7 @@ mod tests {
                 ("pv-2".to_owned(), "other/data".to_owned()),
             ]),
             policy,
+            stays,
             ended: at(60),
         })
     }
@@ -810,6 +845,31 @@ gone:
         let whole = report(&platform(), &after, &[], PvPolicy::Retain);
         let orphaned: Vec<&str> = whole.orphaned.iter().map(|orphan| orphan.object.as_str()).collect();
         assert_eq!(orphaned, ["configmaps other/record"], "{}", whole.text());
+    }
+
+    #[test]
+    fn what_the_teardown_left_and_said_so_is_told_once() {
+        let helm = json!({"annotations": {"meta.helm.sh/release-name": "argo-cd", "meta.helm.sh/release-namespace": "argocd"}});
+        let owned = json!({"labels": {MANAGED_BY: "forge"}});
+        let release = object("argocd/sh.helm.release.v1.argo-cd.v1", owned.clone());
+        let more = vec![
+            ("namespaces", object("argocd", owned)),
+            ("secrets", release),
+            ("clusterroles.rbac.authorization.k8s.io", object("argocd-server", helm)),
+            ("configmaps", object("other/shared", ours())),
+        ];
+        let platform = with(platform(), more.clone());
+        let after = with(bare(), more);
+        let whole = report(&platform, &after, &[], PvPolicy::Retain);
+        assert_eq!((whole.exit, whole.orphaned.len()), (2, 3), "{}", whole.text());
+        let stays = Stays {
+            objects: BTreeMap::from([("configmaps/other/shared".to_owned(), "another one has it too".to_owned())]),
+            releases: BTreeSet::from(["argocd/argo-cd".to_owned()]),
+            namespaces: BTreeSet::from(["argocd".to_owned()]),
+        };
+        let said = told(&platform, &after, &[], PvPolicy::Retain, (true, &stays));
+        assert_eq!((said.exit, said.retained.len()), (0, 1), "{}", said.text());
+        assert_eq!(said.retained[0].why, "another one has it too");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::graph::Scope;
 use forge_core::run::{Record, RunPlan, Runner};
+use forge_core::teardown::inventory::Stays;
 use forge_core::teardown::{RemovalRecord, Target};
 use forge_core::view::{NoRun, RunReport};
 use jiff::Timestamp;
@@ -174,7 +175,8 @@ async fn looked(arguments: &Arguments, made: &Made, output: &mut Output<'_>) -> 
     }
     let Looked { inventory: all, claims } = inventory::looked(&asked).await?;
     let snapshot = inventory::stored(&cluster, workflows).await?;
-    let began = Began { claims: &claims, before: None, snapshot: snapshot.as_ref() };
+    let stays = Stays::default();
+    let began = Began { claims: &claims, before: None, snapshot: snapshot.as_ref(), stays: &stays };
     let report = inventory::report(&asked, &began, &all).await;
     output.data(&match arguments.output {
         Format::Text => report.text(),
@@ -213,7 +215,7 @@ async fn removed(
     let timeout = made.plan.timeout;
     let context = (&found.place.cluster, &found.place.places);
     let teardown = Teardown::new(context, (&made.environment, &found.seen.sets), options, timeout);
-    let begun = teardown.begin(&found, made, &mut |line: &str| output.say(line)).await?;
+    let begun = teardown.begin(&found, made, true, &mut |line: &str| output.say(line)).await?;
     let mut ended: Option<(RunPlan, Record)> = None;
     if let Some(run) = run {
         let argocd = ArgoCd::through(&found.place.cluster, workflows).await?;

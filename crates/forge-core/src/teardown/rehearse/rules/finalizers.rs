@@ -83,7 +83,7 @@ pub(super) fn finalizers(live: &Live<'_>) -> Judged {
         let line = format!("{}{set_by}{down}", thing.told());
         match clearers.perhaps.iter().find(|workload| workload.ready) {
             Some(workload) => {
-                perhaps.push(format!("{}: {line}; perhaps {workload}, which may change everything", finalizer.name))
+                perhaps.push(format!("{}: {line}; perhaps {workload}, which may change everything", finalizer.name));
             }
             None => {
                 let release = thing.kind.target(thing.item);
