@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::digest::Digest;
 use crate::name::EnvironmentName;
-use crate::run::{BAND, RunAction, RunPlan, Runner, plan_name, plan_pieces};
+use crate::run::{RunAction, RunPlan, Runner, plan_name, plan_pieces};
 
 /// Largest Workflow that is submitted. Kubernetes takes about 1.5 MiB; the rest is for the status.
 pub const WORKFLOW_LIMIT: usize = 700 << 10;
@@ -66,8 +66,6 @@ pub const GIT_SECRET: &str = "forge-git";
 pub const GIT_SECRET_PATH: &str = "/secrets/git";
 /// The agent's tick unless bootstrap was told another one. Chosen by measurement (docs/adr/0012).
 pub const AGENT_TICK: u32 = 50;
-/// What the tick of a large graph does not exceed.
-const LONGEST_TICK: u32 = 500;
 /// Ticks that make sense: below, the agent does nothing else; above are Argo Workflows' own ten seconds.
 pub const AGENT_TICKS: std::ops::RangeInclusive<u32> = 10..=10_000;
 
@@ -233,7 +231,7 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
             {"name": "plan", "value": run.plan},
             {"name": "image", "value": places.image},
         ]},
-        "podSpecPatch": pod_patch(run.runner, &credentials(run), &tick(run, places).to_string(), &workers(run).to_string())
+        "podSpecPatch": pod_patch(run.runner, &credentials(run), &places.agent_tick.to_string(), &workers(run).to_string())
             .to_string(),
         "templates": templates,
     });
@@ -254,13 +252,6 @@ fn assembled(run: &RunPlan, places: &Places, resubmitted: u32, templates: &[Valu
         },
         "spec": spec,
     })
-}
-
-/// The agent's tick: for a graph of many nodes it is longer, because the controller writes the whole Workflow again whenever it
-/// hears of something, and what ends within a tick it hears of at once.
-fn tick(run: &RunPlan, places: &Places) -> u32 {
-    let times = u32::try_from(run.tasks.len() / BAND).unwrap_or(u32::MAX).max(1);
-    places.agent_tick.saturating_mul(times).min(places.agent_tick.max(LONGEST_TICK))
 }
 
 /// The agent's workers. A held request occupies one, so there is one for each node that can be open at once, one for each band that

@@ -39,7 +39,10 @@ fn helm(command: &str, places: &Places, more: &[&str]) -> Ended {
         ("executor.domain", "example.com".to_owned()),
         ("executor.gitRepository", "https://git.example.com/platform.git".to_owned()),
     ] {
-        helm.args(["--set", &format!("{name}={value}")]);
+        // Helm takes JSON first, so what is given in both ways would be this.
+        if !more.iter().any(|given| given.starts_with(&format!("{name}="))) {
+            helm.args(["--set", &format!("{name}={value}")]);
+        }
     }
     for value in more {
         helm.args(["--set-json", value]);

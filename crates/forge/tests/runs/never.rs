@@ -102,7 +102,8 @@ fn a_failure_stops_what_is_behind_it_in_every_band_and_nothing_else() {
         ]
     });
     let ended = stage.forge(&["platform", "deploy", "--band", "2"]);
-    assert_eq!(ended.code, 2, "{}\n{}", ended.stdout, ended.stderr);
+    // All that failed took too long.
+    assert_eq!(ended.code, 4, "{}\n{}", ended.stdout, ended.stderr);
     for node in ["well", "side", "end", "far"] {
         assert_eq!(stage.answer(node).as_deref(), Some("proven"), "{node}");
     }
