@@ -338,8 +338,9 @@ impl<'t> Teardown<'t> {
                 None
             }
         };
-        let there = found.prepared || found.seen.has_nodes() || snapshot.is_some();
-        if !there && !(self.environment.whole && self.has_rest().await?) {
+        let nodes = found.prepared || found.seen.has_nodes() || snapshot.is_some();
+        let there = nodes || (self.environment.whole && self.has_rest().await?);
+        if !there {
             return Ok(None);
         }
         let asked = made.asked(cluster, workflows, self.options.policy, Some(found.seen.last && outside));

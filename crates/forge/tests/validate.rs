@@ -333,10 +333,12 @@ fn the_role_of_the_guide_is_the_one_of_the_table() {
 }
 
 type Plant = fn(&mut Answers);
+/// What it is, what is planted, how the command ends, and what is said about which node.
+type Case = (&'static str, Plant, i32, &'static [(&'static str, &'static str)]);
 
 #[test]
 fn planted_states_are_told_with_the_exit_code_of_the_worst() {
-    const CASES: &[(&str, Plant, i32, &[(&str, &str)])] = &[
+    const CASES: &[Case] = &[
         (
             "missing",
             |a| {
@@ -356,7 +358,7 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
             |a| {
                 changed(a, "db", |app| {
                     app["status"]["health"] = json!({"status": "Progressing", "lastTransitionTime": ago(5)});
-                })
+                });
             },
             2,
             &[("argocd/db", "progressing")],
@@ -367,7 +369,7 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
                 changed(a, "db", |app| {
                     app["status"]["sync"]["status"] = json!("OutOfSync");
                     app["status"]["resources"][0]["status"] = json!("OutOfSync");
-                })
+                });
             },
             2,
             &[("argocd/db", "drift")],

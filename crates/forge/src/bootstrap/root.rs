@@ -246,7 +246,7 @@ impl Over<'_> {
                 Ok(format!("; {workloads} workloads are what they were"))
             }
             Handover::Unproven(step) => {
-                written(self.cluster, self.own, step).await?;
+                written(self.cluster, self.own, step, &BTreeSet::new()).await?;
                 let (argocd, id) = self.server().await?;
                 self.settle(&argocd, &id, say).await?;
                 Ok(String::new())

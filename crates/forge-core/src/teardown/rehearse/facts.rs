@@ -437,7 +437,7 @@ mod tests {
     fn objects(all: &[(&'static str, Value)]) -> Objects {
         let mut objects = Objects::default();
         for (plural, list) in all {
-            objects.add(*plural, list.as_array().unwrap().clone());
+            objects.add(plural, list.as_array().unwrap().clone());
         }
         objects
     }
