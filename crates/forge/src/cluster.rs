@@ -38,6 +38,8 @@ pub(crate) const WHOLE: &str = "application/json";
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
+    /// Asks once, where `client` asks again by itself: for whoever wants to know what the answer was.
+    plain: kube::Client,
     /// Who it is, for messages: the context or `in-cluster`.
     pub(crate) context: String,
 }
@@ -193,24 +195,22 @@ impl Cluster {
         self.pages(path, selector, &metadata("PartialObjectMetadataList")).await
     }
 
-    /// What is said at an address, in the form that is asked for; asked again where that may help.
+    /// What is said at an address, in the form that is asked for; asked again, a few times, where that may help.
     pub(crate) async fn answered(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
         let mut pause = AGAIN;
         for _ in 1..TRIES {
-            match self.answer(uri, accept).await {
+            match asked(&self.plain, uri, accept).await {
                 Err(error) if error.is_transient() => tokio::time::sleep(pause).await,
                 other => return other,
             }
             pause *= 2;
         }
-        self.answer(uri, accept).await
+        asked(&self.plain, uri, accept).await
     }
 
     /// What is said at an address, in the form that is asked for.
     async fn answer(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
-        let request = Request::get(uri).header("accept", accept).body(Vec::new());
-        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
-        within(uri, async { Ok(self.client.request::<Value>(request).await?) }).await
+        asked(&self.client, uri, accept).await
     }
 
     async fn pages(&self, path: &str, selector: &str, accept: &str) -> Result<Vec<Value>, ClusterError> {
@@ -299,6 +299,12 @@ async fn within<T>(path: &str, answer: impl Future<Output = Result<T, ClusterErr
         let place = path.split('?').next().unwrap_or(path);
         Err(ClusterError::Unreachable(format!("no answer to `{}` within {} s", clip(place), PATIENCE.as_secs())))
     })
+}
+
+async fn asked(client: &kube::Client, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+    let request = Request::get(uri).header("accept", accept).body(Vec::new());
+    let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+    within(uri, async { Ok(client.request::<Value>(request).await?) }).await
 }
 
 fn unreadable(text: &str) -> ClusterError {

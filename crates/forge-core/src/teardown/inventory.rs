@@ -82,7 +82,7 @@ impl Inventory {
         more.extend(earlier.into_iter().flat_map(|earlier| inventory.vanished(earlier)));
         inventory.gaps.extend(more);
         inventory.gaps.sort();
-        inventory.gaps.dedup();
+        inventory.gaps.dedup_by(|one, other| one.what == other.what);
         inventory
     }
 

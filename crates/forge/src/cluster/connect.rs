@@ -161,8 +161,10 @@ impl Cluster {
         // Streams are quiet for long; requests have a patience of their own.
         config.read_timeout = None;
         config.connect_timeout = Some(std::time::Duration::from_secs(5));
-        let client = kube::Client::try_from(config).map_err(|error| unusable(&chain(&error)))?;
-        Ok(Self { client, context })
+        let made = |config| kube::Client::try_from(config).map_err(|error| unusable(&chain(&error)));
+        let client = made(config.clone())?;
+        config.default_retry = false;
+        Ok(Self { client, plain: made(config)?, context })
     }
 }
 
