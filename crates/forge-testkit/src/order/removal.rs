@@ -33,7 +33,9 @@ fn ended(node: &str, lines: &[Line]) -> Option<(String, Moment)> {
     let heard = |line: &&Line| {
         let application = line.resource == "applications" && line.name == node && is_by(line, CONTROLLER);
         let inside = line.namespace == node && line.verb == "delete" && !is_by(line, NAMESPACES);
-        (application && line.verb != "delete") || (inside && line.resource != "events")
+        // A namespace is in itself for the API server, and goes after all nodes.
+        (application && line.verb != "delete")
+            || (inside && !["events", "namespaces"].contains(&line.resource.as_str()))
     };
     let last = lines.iter().filter(heard).max_by_key(|line| line.at.earliest)?;
     Some((format!("{}/{}", last.resource, last.name), last.at))
@@ -96,6 +98,7 @@ mod tests {
             line(3, "delete", "kubelet", "pods", ("top", "top-1")),
             line(4, "patch", CONTROLLER, "applications", ("argocd", "top")),
             line(9, "delete", NAMESPACES, "configmaps", ("top", "kube-root-ca.crt")),
+            line(9, "delete", "forge", "namespaces", ("top", "top")),
             line(base, "delete", "argocd-server", "applications", ("argocd", "base")),
             line(base + 1, "delete", CONTROLLER, "configmaps", ("base", "base")),
         ]

@@ -256,7 +256,7 @@ pub(crate) async fn look(cluster: &Cluster, workflows: &str, made: &Made, earlie
     let mut applications = applications(cluster, made).await?;
     refuse_needed(cluster, made).await?;
     let all = served(cluster, &path::argo(&environment.argocd, "applications"), "").await?;
-    believable(&all, &applications, &environment.argocd)?;
+    believed(cluster, &all, &mut applications, &environment.argocd).await?;
     let sets = served(cluster, &path::argo(&environment.argocd, "applicationsets"), "").await?;
     let own = own_sets(&sets, environment);
     let earlier = unfinished(earlier, made);
@@ -319,21 +319,33 @@ fn listed(names: &[String]) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// A list that lacks what was just found by its name is not believed (INV-10).
-fn believable(all: &[Value], found: &BTreeMap<NodeId, Value>, argocd: &str) -> Result<(), Failure> {
-    let here = |application: &&Value| text(application, "/metadata/namespace") == argocd;
-    let missing = found.values().filter(here).find(|known| {
+/// A list that lacks what was found by its name before it, and is found so after it, is not believed (INV-10). What went
+/// meanwhile is no longer there: somebody else, or a run that was killed, had asked for it to go.
+async fn believed(
+    cluster: &Cluster,
+    all: &[Value],
+    found: &mut BTreeMap<NodeId, Value>,
+    argocd: &str,
+) -> Result<(), Failure> {
+    let is_listed = |known: &Value| {
         let uid = text(known, "/metadata/uid");
-        !all.iter().any(|listed| text(listed, "/metadata/uid") == uid)
-    });
-    match missing {
-        None => Ok(()),
-        Some(known) => {
-            let name = text(known, "/metadata/name");
-            let message = format!("the list of Applications lacks `{name}`, which is there: it is not believed");
-            Err(Failure::new(Code::Unreachable, message).hint("nothing was written; run it again"))
+        all.iter().any(|listed| text(listed, "/metadata/uid") == uid)
+    };
+    let mut gone = Vec::new();
+    for (node, known) in found.iter() {
+        if text(known, "/metadata/namespace") != argocd || is_listed(known) {
+            continue;
         }
+        let name = text(known, "/metadata/name");
+        let now = cluster.get(&path::object(&path::argo(argocd, "applications"), name)).await?;
+        if now.is_some_and(|now| text(&now, "/metadata/uid") == text(known, "/metadata/uid")) {
+            let message = format!("the list of Applications lacks `{name}`, which is there: it is not believed");
+            return Err(Failure::new(Code::Unreachable, message).hint("nothing was written; run it again"));
+        }
+        gone.push(node.clone());
     }
+    found.retain(|node, _| !gone.contains(node));
+    Ok(())
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {

@@ -175,7 +175,8 @@ fn planted_states_are_told_by_a_reader_and_nothing_is_written() {
     });
     plant(stage);
     let planted: [(&str, &[&str]); 12] = [
-        ("needs", &["drift", "missing"]),
+        // Argo CD calls an Application that lacks an object missing, and so unhealthy.
+        ("needs", &["drift", "missing", "unhealthy"]),
         ("ruled", &["drift", "unhealthy"]),
         ("drifted", &["drift"]),
         ("scaled", &["drift"]),
