@@ -373,9 +373,12 @@ impl<'t> Teardown<'t> {
             // As everything else in the record is named: without its group.
             let object = orphan.target.parse::<Target>().map(|target| Target { group: None, ..target }.to_string());
             let object = object.unwrap_or_else(|_| orphan.object.clone());
-            let why = format!("{}: {}; next: {}", orphan.reason.as_str(), orphan.detail, orphan.next);
+            let mut why = format!("{}: {}; next: {}", orphan.reason.as_str(), orphan.detail, orphan.next);
             // What is ours and stays because of somebody else is left behind all the same.
-            record.kept.retain(|kept| kept.object != object);
+            if let Some(at) = record.kept.iter().position(|kept| kept.object == object) {
+                let kept = record.kept.remove(at);
+                why = format!("it was kept, because {}; {why}", kept.why);
+            }
             record.orphan(object, why);
         }
         // Volumes are told of apart.

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::name::{EnvironmentName, clip};
-use crate::render::{ENVIRONMENT_LABEL, is_ours};
+use crate::preflight::Component;
+use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
 
 /// Namespaces that are the cluster's own, whatever their labels say.
 pub const PROTECTED: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -97,6 +98,7 @@ fn is_expected(content: &Content, known: &BTreeSet<String>) -> bool {
         || going
         || claim
         || is_token(content)
+        || is_hook(content)
         || is_ours(&content.object)
         || known.contains(&content.id())
 }
@@ -108,12 +110,20 @@ fn is_token(content: &Content) -> bool {
     content.kind == "Secret" && of_account
 }
 
+/// What a chart of ours makes before or after its release, which Helm does not count to it and leaves.
+fn is_hook(content: &Content) -> bool {
+    let said = |place: &str, key: &str| content.object.pointer(place)?.get(key)?.as_str();
+    let release = said("/metadata/labels", "app.kubernetes.io/instance");
+    said("/metadata/annotations", "helm.sh/hook").is_some()
+        && said("/metadata/labels", MANAGED_BY) == Some("Helm")
+        && Component::ALL.iter().any(|part| release == Some(part.release()))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::render::MANAGED_BY;
 
     fn namespace(name: &str, labels: &Value) -> Value {
         json!({"metadata": {"name": name, "labels": labels}})
@@ -121,6 +131,12 @@ mod tests {
 
     fn content(kind: &str, metadata: &Value) -> Content {
         Content { kind: kind.to_owned(), object: json!({"metadata": metadata}) }
+    }
+
+    fn hook(release: &str) -> Content {
+        let labels = json!({MANAGED_BY: "Helm", "app.kubernetes.io/instance": release});
+        let annotations = json!({"helm.sh/hook": "pre-install,pre-upgrade"});
+        content("ServiceAccount", &json!({"name": "init", "labels": labels, "annotations": annotations}))
     }
 
     #[test]
@@ -150,6 +166,7 @@ mod tests {
             content("Event", &json!({"name": "x.1"})),
             content("Pod", &json!({"name": "x", "ownerReferences": [{"kind": "ReplicaSet"}]})),
             content("Secret", &json!({"name": "t", "annotations": {"kubernetes.io/service-account.name": "default"}})),
+            hook("argo-cd"),
             content("PersistentVolumeClaim", &json!({"name": "data"})),
             content("Lease", &json!({"name": "workflow-controller"})),
             content("ConfigMap", &json!({"name": "x", "labels": {MANAGED_BY: "forge"}})),
@@ -163,6 +180,7 @@ mod tests {
             content("ConfigMap", &json!({"name": "mine"})),
             content("Secret", &json!({"name": "mine", "ownerReferences": []})),
             content("ServiceAccount", &json!({"name": "mine"})),
+            hook("mine"),
         ] {
             let all: Vec<Content> = expected.iter().cloned().chain([somebodys.clone()]).collect();
             assert_eq!(foreign(&all, &known), Some(&somebodys));
