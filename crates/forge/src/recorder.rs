@@ -149,6 +149,12 @@ impl Recorder {
         proven.map(|entry| entry.node.clone()).collect()
     }
 
+    /// True when every node has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.entries.len() == self.places.len() && state.entries.values().all(Entry::is_final)
+    }
+
     /// True while nothing could be stored for a while.
     pub(crate) fn is_stuck(&self) -> bool {
         self.lock().failing_since.is_some_and(|since| since.elapsed() > Duration::from_secs(60))
@@ -544,6 +550,17 @@ mod tests {
         stored.ends(&id("db"));
         drop(stored);
         assert_eq!((state(1), state(2), recorder.failures()), (PredecessorState::Failed, PredecessorState::Failed, 1));
+    }
+
+    #[test]
+    fn a_run_is_over_when_all_its_nodes_have_ended() {
+        let recorder = recorder(&["db", "api"]);
+        recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:00Z"));
+        assert!(!recorder.is_over(), "nobody has asked for the other one");
+        recorder.put(entry_of("api", WAITS, "2026-11-16T12:00:00Z"));
+        assert!(!recorder.is_over());
+        recorder.put(entry_of("api", FAILED, "2026-11-16T12:00:01Z"));
+        assert!(recorder.is_over());
     }
 
     #[test]

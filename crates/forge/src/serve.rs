@@ -1,6 +1,7 @@
 //! What runs inside the cluster beside the Job: the executor plugin of Argo Workflows, and a node in a pod of its own.
 //! Both take nodes to their proofs with the same code (SPEC.md section 6).
 
+mod gather;
 mod node;
 mod plugin;
 
@@ -23,6 +24,8 @@ use crate::prove::{Mode, Prover};
 use crate::recorder::Recorder;
 use crate::teardown::Remover;
 
+use gather::Gather;
+
 pub(crate) use node::node;
 pub(crate) use plugin::{Listen, plugin};
 
@@ -30,6 +33,7 @@ pub(crate) use plugin::{Listen, plugin};
 struct Open {
     work: Work,
     recorder: Arc<Recorder>,
+    gather: Gather,
 }
 
 /// What becomes of the nodes of a run.
@@ -90,16 +94,17 @@ impl Open {
             return Err(Failure::new(Code::RunBroken, format!("run `{run}` has no header yet")));
         };
         let recorder = Recorder::open(cluster, namespace, plan.clone()).await?;
+        let gather = Gather::new(plan.gathers());
         if plan.action == RunAction::Teardown {
             let remover = Remover::new(&plan, header.deadline, feed, recorder.clone(), metrics);
-            return Ok(Self { work: Work::Remove(remover), recorder });
+            return Ok(Self { work: Work::Remove(remover), recorder, gather });
         }
         let credentials = GitCredentials::Mounted(GIT_SECRET_PATH.into());
         let git = GitReader::temporary(credentials)
             .map_err(|error| Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}")))?;
         let git = Arc::new(git);
         let prover = Prover::new(&plan, header.deadline, feed, recorder.clone(), git, metrics);
-        Ok(Self { work: Work::Prove(prover), recorder })
+        Ok(Self { work: Work::Prove(prover), recorder, gather })
     }
 
     /// True if the run has such a node.
@@ -123,6 +128,15 @@ impl Open {
         match &self.work {
             Work::Prove(prover) => prover.opened(band).await,
             Work::Remove(remover) => remover.opened(band).await,
+        }
+    }
+
+    /// Returns when Argo Workflows may be told that a node has ended.
+    async fn gathered(&self) {
+        if self.recorder.is_over() {
+            self.gather.release();
+        } else {
+            self.gather.wait().await;
         }
     }
 

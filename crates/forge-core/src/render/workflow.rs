@@ -119,16 +119,16 @@ pub fn workflow(run: &RunPlan, places: &Places, resubmitted: u32) -> Result<Valu
         Runner::Plugin => "node",
         Runner::Pod => "pod",
     };
-    let bands = run.bands();
+    let (bands, is_cut) = (run.bands(), run.is_cut());
     let object = |names: &[String]| {
         let tasks = |band: &[usize]| -> Vec<Value> {
             let one = |place: &usize| {
                 let (of, name) = (run.tasks.get(*place)?, names.get(*place)?);
                 // A join costs a task, never a pod.
                 let template = if of.node.is_some() { template } else { "join" };
-                // What is in an earlier band the gate waits for.
-                let inside = of.before.iter().filter(|before| band.binary_search(before).is_ok());
-                Some(task(name, &of.id, template, inside.filter_map(|before| names.get(*before))))
+                // In bands only the gate waits, so that nobody waits for the controller (docs/adr/0025).
+                let before = of.before.iter().filter(|_| !is_cut).filter_map(|before| names.get(*before));
+                Some(task(name, &of.id, template, before))
             };
             band.iter().filter_map(one).collect()
         };

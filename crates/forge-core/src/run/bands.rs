@@ -1,35 +1,44 @@
-//! Bands: a run of many tasks, cut across its edges into parts that are begun one after the other (docs/adr/0025).
+//! Bands: a run of many nodes, cut into parts that are begun one after the other (docs/adr/0025).
 //!
-//! At every look Argo Workflows goes through all tasks of a DAG that have not begun, and sorts everything before each that
-//! has, so a Workflow of one DAG costs more than its share. A band is a DAG of its own. Edges inside a band are the
-//! Workflow's; those between bands are kept by the gate alone, which refuses a node until all before it is proven (INV-1).
-//! So nothing here decides whether a node may start: a band that begins early costs the controller time and nothing else,
-//! one that begins late costs the run time.
+//! At every look Argo Workflows goes through all tasks of a DAG that have not begun, sorts everything before each that has,
+//! and writes all of them again, so a Workflow of one DAG costs more than its share. A band is a DAG of its own, without
+//! edges: those of a run in bands are kept by the gate alone, which refuses a node until all before it is proven (INV-1). So
+//! nothing here decides whether a node may start: a band that begins early costs the controller time and nothing else, one
+//! that begins late costs the run time. And nobody waits for Argo Workflows to hear that a node has ended, so it is told of
+//! many at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::gate::Decision;
 use crate::name::NodeId;
 use crate::run::{RunPlan, Runner};
 
-/// With so many tasks a band is full.
+/// With so many nodes a band is full.
 pub const BAND: usize = 100;
+/// How long answers are gathered, for each task: a look costs the controller more the more tasks there are, so it looks
+/// rarer, and all looks together cost what the tasks cost.
+const GATHERED: Duration = Duration::from_millis(5);
+/// How long at most. The agent gives a request up after 30 s, of which the plugin holds it for 20.
+const GATHERED_AT_MOST: Duration = Duration::from_secs(5);
 
 impl RunPlan {
-    /// The places of its tasks, band by band, each band in the order of the plan. A level is what is as many edges away from
-    /// the beginning; a band is made of whole levels, one after the other, until it is full. So every edge stays in its
-    /// band or goes to a later one, and whatever is not in the first level of its band waits for something in it.
+    /// The places of its tasks, band by band, each band in the order of the plan. A run that is not cut is one band of all
+    /// tasks. Else a level is what is as many nodes away from the beginning; a band is made of whole levels, one after the
+    /// other, until it is full. So whoever a node waits for is in its own band or in an earlier one, and what is not in
+    /// the first level of its band waits for something in it. Joins are in none: without edges they join nothing.
     pub fn bands(&self) -> Vec<Vec<usize>> {
-        // With a pod for each node, one that is asked for and waits would be a pod that waits.
-        let full = self.band.filter(|full| self.runner == Runner::Plugin && self.tasks.len() > *full);
-        let Some(full) = full else { return vec![(0..self.tasks.len()).collect()] };
+        let Some(full) = self.cut() else { return vec![(0..self.tasks.len()).collect()] };
         let mut levels: Vec<Vec<usize>> = Vec::new();
-        let mut level_of: Vec<usize> = Vec::with_capacity(self.tasks.len());
+        // How many levels end with each task.
+        let mut depth: Vec<usize> = Vec::with_capacity(self.tasks.len());
         for (place, task) in self.tasks.iter().enumerate() {
-            let before = task.before.iter().filter_map(|before| level_of.get(*before)).max();
-            let level = before.map_or(0, |before| before + 1);
-            level_of.push(level);
-            match levels.get_mut(level) {
+            let before = task.before.iter().filter_map(|before| depth.get(*before)).max().copied().unwrap_or(0);
+            depth.push(before + usize::from(task.node.is_some()));
+            if task.node.is_none() {
+                continue;
+            }
+            match levels.get_mut(before) {
                 Some(known) => known.push(place),
                 None => levels.push(vec![place]),
             }
@@ -45,6 +54,23 @@ impl RunPlan {
             band.sort_unstable();
         }
         bands
+    }
+
+    /// With how many nodes a band is full; nothing for a run that is not cut.
+    fn cut(&self) -> Option<usize> {
+        // With a pod for each node, one that is asked for and waits would be a pod that waits.
+        self.band.filter(|full| self.runner == Runner::Plugin && self.tasks.len() > *full)
+    }
+
+    /// Whether its edges are the gate's alone, not the Workflow's too.
+    pub fn is_cut(&self) -> bool {
+        self.cut().is_some()
+    }
+
+    /// How long the plugin gathers answers for Argo Workflows; nothing where a task of it may wait for one.
+    pub fn gathers(&self) -> Option<Duration> {
+        let tasks = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        self.is_cut().then(|| GATHERED.saturating_mul(tasks).min(GATHERED_AT_MOST))
     }
 }
 
@@ -77,15 +103,15 @@ impl Openings {
 
     /// Whether a band may begin, by what has begun; nothing where there is no such band. It may as soon as everything that
     /// one of its entrances waits for has begun: no node of a band is ready before one of its entrances is, and what has
-    /// only begun still takes its time, so nobody waits for a band. One without nodes has nothing to wait for.
+    /// only begun still takes its time, so nobody waits for a band.
     pub fn opens(&self, band: usize, has_begun: impl Fn(&NodeId) -> bool) -> Option<bool> {
         let entrances = self.bands.get(band)?;
         Some(entrances.is_empty() || entrances.iter().any(|before| before.iter().all(&has_begun)))
     }
 }
 
-/// Nodes that are never done in this run any more: those that failed, and all behind them that are not done. Argo
-/// Workflows leaves out what is behind a failure, so many of these were never asked for. Takes what each node waits for,
+/// Nodes that are never done in this run any more: those that failed, and all behind them that are not done. Many of
+/// these were never asked for: Argo Workflows leaves out what is behind a failure. Takes what each node waits for,
 /// in the order of the plan, and the last answer about each.
 pub fn stopped<'d>(
     waits: &[(NodeId, Vec<NodeId>)],
@@ -174,7 +200,21 @@ mod tests {
             assert_eq!(run(tasks, whole).bands(), [(0..7).collect::<Vec<_>>()]);
         }
         let pods = RunPlan { runner: Runner::Pod, ..run(tasks, Some(2)) };
-        assert_eq!(pods.bands().len(), 1);
+        assert_eq!((pods.bands().len(), pods.is_cut()), (1, false));
+    }
+
+    #[test]
+    fn answers_are_gathered_the_longer_the_more_tasks_there_are_and_never_longer_than_the_agent_waits() {
+        let of = |tasks: usize, band| {
+            let names: Vec<String> = (0..tasks).map(|n| format!("n{n}")).collect();
+            let tasks: Vec<(&str, &[usize])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+            run(&tasks, band).gathers().map(|gathers| gathers.as_millis())
+        };
+        assert_eq!(
+            (of(300, Some(100)), of(1_000, Some(100)), of(2_000, Some(100))),
+            (Some(1_500), Some(5_000), Some(5_000))
+        );
+        assert_eq!((of(100, Some(100)), of(300, None)), (None, None), "a task of the Workflow may wait for an answer");
     }
 
     #[test]
@@ -207,12 +247,11 @@ mod tests {
         let tasks: &[(&str, &[usize])] =
             &[("a", &[]), ("b", &[]), ("join", &[0, 1]), ("c", &[2]), ("d", &[2]), ("join2", &[3, 4]), ("join3", &[5])];
         let plan = run(tasks, Some(2));
-        assert_eq!(plan.bands(), [vec![0, 1], vec![2, 3, 4], vec![5, 6]]);
+        assert_eq!(plan.bands(), [vec![0, 1], vec![3, 4]]);
         let openings = Openings::of(&plan);
         assert_eq!(openings.opens(1, begun(&["a"])), Some(false));
         assert_eq!(openings.opens(1, begun(&["a", "b"])), Some(true));
-        // Joins alone: nobody waits there.
-        assert_eq!(openings.opens(2, begun(&[])), Some(true));
+        assert_eq!(openings.opens(2, begun(&[])), None, "nobody waits for joins alone");
     }
 
     #[test]
@@ -254,25 +293,33 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(forge_testkit::cases(500)))]
 
         #[test]
-        fn bands_hold_every_task_once_and_no_edge_goes_back(plan in any_run()) {
+        fn bands_hold_every_node_once_and_nobody_waits_for_a_later_one(plan in any_run()) {
             let (bands, full) = (plan.bands(), plan.band.unwrap());
             let mut all: Vec<usize> = bands.iter().flatten().copied().collect();
             all.sort_unstable();
-            prop_assert_eq!(all, (0..plan.tasks.len()).collect::<Vec<_>>());
-            let band_of = |place: usize| bands.iter().position(|band| band.contains(&place)).unwrap();
-            let mut level: Vec<usize> = vec![0; plan.tasks.len()];
-            for (place, task) in plan.tasks.iter().enumerate() {
-                for before in &task.before {
-                    prop_assert!(band_of(*before) <= band_of(place));
-                    level[place] = level[place].max(level[*before] + 1);
-                }
+            let is_in = |place: &usize| !plan.is_cut() || plan.tasks[*place].node.is_some();
+            prop_assert_eq!(all, (0..plan.tasks.len()).filter(is_in).collect::<Vec<_>>());
+            if !plan.is_cut() {
+                return Ok(());
+            }
+            let home: BTreeMap<&NodeId, usize> = (0..bands.len())
+                .flat_map(|number| bands[number].iter().map(move |place| (number, *place)))
+                .map(|(number, place)| (&plan.tasks[place].node.as_ref().unwrap().id, number))
+                .collect();
+            let mut level: BTreeMap<NodeId, usize> = BTreeMap::new();
+            for (node, before) in plan.waits() {
+                prop_assert!(before.iter().all(|before| home[before] <= home[&node.id]), "{}", node.id);
+                let own = before.iter().map(|before| level[before] + 1).max().unwrap_or(0);
+                level.insert(node.id.clone(), own);
             }
             for (number, band) in bands.iter().enumerate() {
                 prop_assert!(band.len() >= full || number + 1 == bands.len(), "{bands:?}");
-                let first = band.iter().map(|place| level[*place]).min().unwrap();
-                for place in band.iter().filter(|place| level[**place] > first) {
-                    prop_assert!(plan.tasks[*place].before.iter().any(|before| band.contains(before)));
-                }
+            }
+            for (node, before) in plan.waits() {
+                let own = home[&node.id];
+                let first = home.iter().filter(|(_, at)| **at == own).map(|(id, _)| level[*id]).min().unwrap();
+                let waits_inside = before.iter().any(|before| home[before] == own);
+                prop_assert!(level[&node.id] == first || waits_inside, "{}", node.id);
             }
         }
 

@@ -44,8 +44,10 @@ use crate::recorder::write_piece;
 use crate::serve;
 use crate::teardown::{Clearing, Teardown};
 
-/// Between two writes of the window.
+/// Between two writes of the window, at least.
 const WINDOW_PACE: Duration = Duration::from_millis(250);
+/// Between two of them for each task: a window is written whole, and read whole by Argo CD.
+const WINDOW_PACE_OF_TASK: Duration = Duration::from_millis(1);
 /// How long changes are gathered, for each task.
 const GATHERED: Duration = Duration::from_micros(500);
 /// How often what nobody tells of is looked at.
@@ -250,13 +252,13 @@ impl Conductor<'_> {
                 return self.after_removal(end).await;
             }
             self.look_for_members();
-            if self.window_due && self.last_window.elapsed() >= WINDOW_PACE {
+            if self.window_due && self.last_window.elapsed() >= self.window_pace() {
                 self.update_window(&window).await;
             }
             let age = Timestamp::now().duration_since(self.header.started).as_secs();
             let holds = self.standing().views.iter().any(|view| self.is_held(view));
             metrics.window_age(if holds { age } else { 0 });
-            let pace = self.last_window + WINDOW_PACE;
+            let pace = self.last_window + self.window_pace();
             tokio::select! {
                 changed = config_maps.keep(&mut self.config_maps) => {
                     self.window_due |= changed;
@@ -281,7 +283,16 @@ impl Conductor<'_> {
 
     /// How long changes are gathered: what follows from them takes longer the more nodes there are.
     fn gathered(&self) -> Duration {
-        (GATHERED * u32::try_from(self.plan.tasks.len()).unwrap_or(u32::MAX)).min(WINDOW_PACE * 2)
+        self.for_each_task(GATHERED).min(WINDOW_PACE * 2)
+    }
+
+    /// Between two writes of the window. All of them together cost what the tasks cost, not what their square does.
+    fn window_pace(&self) -> Duration {
+        self.for_each_task(WINDOW_PACE_OF_TASK).clamp(WINDOW_PACE, WINDOW_PACE * 8)
+    }
+
+    fn for_each_task(&self, time: Duration) -> Duration {
+        time.saturating_mul(u32::try_from(self.plan.tasks.len()).unwrap_or(u32::MAX))
     }
 
     /// Where the run stands. Worked out once for each change: at a thousand nodes it is a megabyte of text.

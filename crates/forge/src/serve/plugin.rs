@@ -5,7 +5,8 @@
 //! agent, plugin or controller the same question finds the same answer. It never reports Running: such a node would
 //! escape every deadline.
 //!
-//! A large run has bands (docs/adr/0025): a request may also ask whether one may begin. It is held in the same way.
+//! A large run has bands (docs/adr/0025): a request may also ask whether one may begin. It is held in the same way. Answers
+//! about nodes are gathered there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -173,8 +174,12 @@ async fn execute(
     plugin.watch_over(&run, &open);
     let mut answer = plugin.node(&run, &node, &open);
     let held = plugin.metrics.hold();
-    let decision = tokio::time::timeout(HOLD, answer.wait_for(Option::is_some)).await;
-    let decision = decision.ok().and_then(Result::ok).and_then(|decision| decision.clone());
+    let has_ended = tokio::time::timeout(HOLD, answer.wait_for(Option::is_some)).await.is_ok();
+    if has_ended {
+        open.gathered().await;
+    }
+    // What was proven may have fallen meanwhile.
+    let decision = answer.borrow().clone();
     drop(held);
     plugin.metrics.answered(decision.as_ref());
     match decision {
@@ -225,7 +230,10 @@ impl Plugin {
         let opened = tokio::time::timeout(HOLD, open.opened(number)).await;
         drop(held);
         match opened {
-            Ok(Some(())) => (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "may begin"}}))),
+            Ok(Some(())) => {
+                open.gather.release();
+                (StatusCode::OK, Json(json!({"node": {"phase": "Succeeded", "message": "may begin"}})))
+            }
             Ok(None) => unknown(),
             Err(_) => later(),
         }
