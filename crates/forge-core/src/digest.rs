@@ -122,6 +122,31 @@ impl Digest {
     }
 }
 
+/// A digest that is made while bytes pass, so that nobody has to hold them all.
+#[derive(Default)]
+pub struct Digester {
+    hash: Sha256,
+    length: u64,
+}
+
+impl Digester {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.length = self.length.saturating_add(bytes.len() as u64);
+    }
+
+    /// How many bytes there were until now.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The digest of all of them.
+    pub fn finish(self) -> Digest {
+        Digest(format!("sha256:{}", hex(&self.hash.finalize())).into())
+    }
+}
+
 impl FromStr for Digest {
     type Err = DigestError;
     fn from_str(text: &str) -> Result<Self, DigestError> {
@@ -152,6 +177,17 @@ mod tests {
         for bad in ["", "sha256:", "sha512:00", &good.as_str().to_uppercase(), &format!("{good}0"), "latest"] {
             assert!(bad.parse::<Digest>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn bytes_that_pass_in_pieces_have_the_digest_of_the_whole() {
+        let mut digester = Digester::default();
+        for piece in [&b"a"[..], b"", b"bc"] {
+            digester.update(piece);
+        }
+        assert_eq!(digester.length(), 3);
+        assert_eq!(digester.finish(), Digest::of(b"abc"));
+        assert_eq!(Digester::default().finish(), Digest::of(b""));
     }
 
     #[test]
