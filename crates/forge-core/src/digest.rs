@@ -90,6 +90,33 @@ hex_newtype!(
     "^[0-9a-f]{40}$"
 );
 
+/// A digest of bytes that are never in memory together.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes so far.
+    pub fn digest(&self) -> Digest {
+        Digest(format!("sha256:{}", hex(&self.0.clone().finalize())).into())
+    }
+}
+
+impl std::io::Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -98,21 +125,10 @@ impl Digest {
 
     /// The digest of a value's JSON, which is never held in memory whole.
     pub fn of_json(value: &impl Serialize) -> Self {
-        struct Hashing(Sha256);
-        impl std::io::Write for Hashing {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.update(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let mut hashing = std::io::BufWriter::with_capacity(64 << 10, Hashing(Sha256::new()));
+        let mut hashing = std::io::BufWriter::with_capacity(64 << 10, Hasher::default());
         // Neither the types that are hashed nor the hasher can fail.
         let _ = serde_json::to_writer(&mut hashing, value);
-        let hash = hashing.into_inner().map(|hashing| hashing.0.finalize());
-        Self(format!("sha256:{}", hash.map(|hash| hex(&hash)).unwrap_or_default()).into())
+        hashing.into_inner().unwrap_or_default().digest()
     }
 
     /// The first `n` hex digits, for names and for people.

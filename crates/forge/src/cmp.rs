@@ -1,0 +1,149 @@
+//! `catalyst-forge-cmp generate`: the plugin of Argo CD (SPEC.md section 8). Argo CD runs it in the folder of a project; it
+//! writes what the release that the pointer names holds for this environment, sorted, then `env.yaml`, then one ConfigMap
+//! `forge-receipt` by which the gate knows what was rendered.
+//!
+//! It starts no process and follows no reference. Nothing is written to stdout before everything was read, verified and
+//! counted, so that Argo CD never takes a part for the whole. What was rendered once is kept by what it was made of; the
+//! cache decides nothing (INV-3).
+
+mod cache;
+mod project;
+mod render;
+
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write};
+use std::path::PathBuf;
+
+use forge_core::code::Code;
+use forge_core::exit::Exit;
+use forge_core::failure::Failure;
+use forge_core::release::{Limits, documents, receipt};
+use jiff::Timestamp;
+
+use crate::output::Output;
+use cache::{Cache, Rendered};
+use project::Project;
+
+/// The name of the binary under which it is this plugin.
+pub(crate) const NAME: &str = "catalyst-forge-cmp";
+const USAGE: &str = "usage: catalyst-forge-cmp generate\n\nThe plugin of Argo CD: run in the folder of a project, it writes the resources of the release that release.yaml names.\nSettings: FORGE_CMP_CACHE (folder), FORGE_CMP_CACHE_BYTES, FORGE_CMP_POLICY (file), FORGE_REGISTRY_CONFIG (file),\nFORGE_PLAIN_HTTP_REGISTRIES (hosts with commas).\n";
+/// Where a policy is mounted.
+const POLICY: &str = "/etc/forge/cmp/policy.yaml";
+/// Where credentials of registries are mounted.
+const REGISTRY_CONFIG: &str = "/secrets/registry/.dockerconfigjson";
+/// What the cache may take.
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// Where things are, by environment variables: Argo CD gives no arguments.
+struct Settings {
+    /// The folder of the project.
+    folder: PathBuf,
+    cache: PathBuf,
+    cache_bytes: u64,
+    /// The mounted policy, where there is one.
+    policy: Option<PathBuf>,
+    /// Credentials of registries, where there are any.
+    registry_config: Option<PathBuf>,
+    /// Hosts that are asked without TLS.
+    plain_http: Vec<String>,
+    limits: Limits,
+}
+
+impl Settings {
+    fn of_environment() -> Result<Self, Failure> {
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let folder = std::env::current_dir()
+            .map_err(|error| Failure::new(Code::NotARepository, format!("the current folder cannot be read: {error}")))?;
+        let cache_bytes = match given("FORGE_CMP_CACHE_BYTES") {
+            None => CACHE_BYTES,
+            Some(value) => value.to_str().and_then(|value| value.parse().ok()).ok_or_else(|| {
+                Failure::new(Code::BadArgument, "FORGE_CMP_CACHE_BYTES must be a number of bytes").hint("for example 1073741824")
+            })?,
+        };
+        // One that is named must be there; one that is only usual need not.
+        let mounted = |name: &str, usual: &str| {
+            given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| usual.exists()))
+        };
+        let plain_http = given("FORGE_PLAIN_HTTP_REGISTRIES").and_then(|value| value.into_string().ok()).unwrap_or_default();
+        Ok(Self {
+            folder,
+            cache: given("FORGE_CMP_CACHE").map_or_else(|| std::env::temp_dir().join("forge-cmp"), PathBuf::from),
+            cache_bytes,
+            policy: mounted("FORGE_CMP_POLICY", POLICY),
+            registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_CONFIG),
+            plain_http: plain_http.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect(),
+            limits: Limits::default(),
+        })
+    }
+}
+
+/// Does what Argo CD asks for and says how it ended.
+pub(crate) fn main(arguments: &[OsString]) -> Exit {
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let asked: Vec<&str> = arguments.iter().skip(1).map(|argument| argument.to_str().unwrap_or_default()).collect();
+    match asked.as_slice() {
+        ["generate"] => {}
+        ["--help" | "-h"] => {
+            let _ = out.write_all(USAGE.as_bytes());
+            return Exit::Done;
+        }
+        ["--version" | "-V"] => {
+            let _ = writeln!(out, "{NAME} {}", env!("CARGO_PKG_VERSION"));
+            return Exit::Done;
+        }
+        _ => {
+            let _ = err.write_all(USAGE.as_bytes());
+            return Exit::Invalid;
+        }
+    }
+    match Settings::of_environment().and_then(|settings| generate(&settings, &mut out)) {
+        Ok(()) => Exit::Done,
+        Err(failure) => Output::new(&mut out, &mut err, true).failure(&failure),
+    }
+}
+
+/// Writes the resources of a project, its configuration and the receipt; nothing before all of it is known to be good.
+fn generate(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
+    let project = Project::read(settings)?;
+    let cache = Cache::open(&settings.cache, settings.cache_bytes)?;
+    let policy = render::Policy::read(settings, &project)?;
+    let key = render::key(&project, &policy);
+    let mut rendered = match cache.find(&key, Timestamp::now()) {
+        Some(rendered) => rendered,
+        None => render::rendered(settings, &project, &policy, &cache, &key)?,
+    };
+    let config = configuration(&project, &settings.limits)?;
+    let output = rendered.output(config.as_bytes());
+    let receipt = receipt(&project.pointer_hash, &project.pointer.digest.value, &output).text();
+    let length = rendered.length + config.len() as u64 + receipt.len() as u64;
+    if length > settings.limits.output {
+        let message = format!("`{}` renders to {length} bytes; at most {} are given to Argo CD", project.id, settings.limits.output);
+        return Err(Failure::new(Code::ReleaseTooLarge, message).hint("split the project, or leave out what is not needed"));
+    }
+    write_all(&mut rendered, &config, &receipt, out).map_err(|error| Failure::write("standard output", &error))
+}
+
+fn write_all(rendered: &mut Rendered, config: &str, receipt: &str, out: &mut dyn Write) -> io::Result<()> {
+    let mut room = vec![0; 64 << 10];
+    let mut left = rendered.rewind()?;
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(room.len());
+        let read = rendered.file.read(room.get_mut(..most).unwrap_or_default())?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out.write_all(room.get(..read).unwrap_or_default())?;
+        left -= read as u64;
+    }
+    out.write_all(config.as_bytes())?;
+    out.write_all(b"---\n")?;
+    out.write_all(receipt.as_bytes())?;
+    out.flush()
+}
+
+/// `env.yaml` as it is appended; nothing where there is none.
+fn configuration(project: &Project, limits: &Limits) -> Result<String, Failure> {
+    let Some(bytes) = &project.config else { return Ok(String::new()) };
+    let documents = documents(&project.config_path(), bytes, limits)?;
+    Ok(documents.iter().map(|document| format!("---\n{}", document.text())).collect())
+}

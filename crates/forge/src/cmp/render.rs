@@ -1,0 +1,214 @@
+//! A release that was not rendered before: pulled by digest, verified, unpacked, checked, sorted. Of what it holds one file is in
+//! memory at a time; the rest lies in the cache's folder, in files that go with this process.
+
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::digest::{Digest, Hasher};
+use forge_core::failure::Failure;
+use forge_core::oci::Descriptor;
+use forge_core::release::{Key, Limits, Manifest, ReleaseError, ReleaseMetadata, SignaturePolicy, documents, unpack};
+use jiff::Timestamp;
+
+use super::Settings;
+use super::cache::{Cache, Header, Rendered, begin};
+use super::project::{POLICY_FILE, Project, read_plain};
+use crate::registry::{Options, Reference, Registry};
+use crate::release::verified;
+use crate::runtime::block_on;
+
+/// Argo CD gives a plugin 90 s.
+const LONGEST: Duration = Duration::from_secs(75);
+/// Larger than any list of keys.
+const LARGEST_POLICY: u64 = 1 << 20;
+
+/// What is asked of signatures.
+pub(super) struct Policy {
+    /// The mounted one, as the repository tightened it; nothing where nobody asks for anything.
+    rules: Option<SignaturePolicy>,
+    /// Of the files that it comes from.
+    hash: Digest,
+}
+
+impl Policy {
+    /// Reads the mounted file and the repository's, which may only tighten it.
+    ///
+    /// # Errors
+    /// When one of them cannot be used. Nothing is rendered by a policy that nobody understands.
+    pub(super) fn read(settings: &Settings, project: &Project) -> Result<Self, Failure> {
+        let mut hasher = Hasher::default();
+        let mut rules = None;
+        if let Some(path) = &settings.policy {
+            let shown = path.display().to_string();
+            let missing = || Failure::new(Code::BadSignaturePolicy, format!("`{shown}` is missing")).hint("mount it, or unset FORGE_CMP_POLICY");
+            // What Kubernetes mounts is a link to a folder that it replaces, so this one is followed.
+            let real = path.canonicalize().map_err(|_| missing())?;
+            let bytes = read_plain(&real, LARGEST_POLICY)
+                .map_err(|why| Failure::new(Code::BadSignaturePolicy, format!("failed to read `{shown}`: {why}")))?
+                .ok_or_else(missing)?;
+            hasher.update(&bytes);
+            rules = Some(SignaturePolicy::read(&shown, &bytes)?);
+        }
+        hasher.update(b"\0");
+        if let Some(bytes) = &project.policy {
+            hasher.update(bytes);
+            let own = SignaturePolicy::read(POLICY_FILE, bytes)?;
+            rules = Some(match rules {
+                Some(mounted) => mounted.tightened(&own)?,
+                None => own,
+            });
+        }
+        Ok(Self { rules, hash: hasher.digest() })
+    }
+}
+
+/// What a rendering depends on; nothing else does, so it is found again by this.
+pub(super) fn key(project: &Project, policy: &Policy) -> Digest {
+    let (pointer, repository) = (&project.pointer, &project.repository);
+    let of = format!(
+        "forge-cmp 1\n{repository}\n{}\n{}\n{}\n{}\n",
+        pointer.digest.value, pointer.release.value, project.environment, policy.hash
+    );
+    Digest::of(of.as_bytes())
+}
+
+/// Renders and keeps it.
+///
+/// # Errors
+/// When the release cannot be had, is not what the pointer says, or is not what a release may be.
+pub(super) fn rendered(
+    settings: &Settings,
+    project: &Project,
+    policy: &Policy,
+    cache: &Cache,
+    key: &Digest,
+) -> Result<Rendered, Failure> {
+    let pulled = block_on(async {
+        tokio::time::timeout(LONGEST, pull(settings, project, policy, cache)).await.unwrap_or_else(|_| {
+            let message = format!("`{}` could not be pulled within {} s", project.repository, LONGEST.as_secs());
+            Err(Failure::new(Code::RegistryTimeout, message).hint("look at the registry; Argo CD tries again when it is refreshed"))
+        })
+    })??;
+    let cannot = |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
+    let sorted = sort(pulled.packed, &pulled.layer, &settings.limits, cache, project)?;
+    let mut file = cache.unfinished()?;
+    begin(&mut file).map_err(cannot)?;
+    let (output, length) = sorted.write(&mut file).map_err(cannot)?;
+    let header = Header { output, length, until: pulled.until };
+    cache.keep(key, &header, file, Timestamp::now())
+}
+
+/// The layer of an environment as the registry keeps it.
+struct Pulled {
+    packed: tempfile::NamedTempFile,
+    layer: Descriptor,
+    /// After this a signature that it rests on does not count any more.
+    until: Option<Timestamp>,
+}
+
+async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &Cache) -> Result<Pulled, Failure> {
+    let registry = Registry::new(Options {
+        plain_http: settings.plain_http.clone(),
+        config: settings.registry_config.clone(),
+    })?;
+    let (repository, pointer) = (&project.repository, &project.pointer);
+    let reference = Reference::Digest(pointer.digest.value.clone());
+    let (descriptor, bytes) = registry.manifest(repository, &reference, settings.limits.manifest).await?;
+    let manifest = Manifest::read(&bytes, &pointer.digest.value, &settings.limits)?;
+    let until = match &policy.rules {
+        Some(rules) => verified(&registry, repository, &descriptor, rules, Timestamp::now()).await?,
+        None => None,
+    };
+    let mut metadata = Vec::new();
+    registry.blob(repository, &manifest.metadata, settings.limits.manifest as u64, &mut metadata).await?;
+    let metadata = ReleaseMetadata::read(&metadata, &manifest.metadata, &settings.limits)?;
+    if metadata.project != project.id || metadata.source.commit != pointer.release.value {
+        let message = format!(
+            "release `{}` is of `{}` at commit `{}`; the pointer is of `{}` and names commit `{}`",
+            pointer.digest.value, metadata.project, metadata.source.commit, project.id, pointer.release.value
+        );
+        return Err(Failure::new(Code::PointerMismatch, message)
+            .hint("write both fields of release.yaml from one release: `forge release inspect` shows them"));
+    }
+    let layer = manifest.layer(project.environment.as_str())?.clone();
+    let mut packed = cache.unfinished()?;
+    registry.blob(repository, &layer, settings.limits.compressed, &mut packed).await?;
+    Ok(Pulled { packed, layer, until })
+}
+
+/// Documents in a file, and where each is, in the order of the output.
+struct Sorted {
+    texts: tempfile::NamedTempFile,
+    places: Vec<(u64, u64)>,
+}
+
+/// Unpacks a layer, checks every document, and finds their order.
+fn sort(
+    mut packed: tempfile::NamedTempFile,
+    layer: &Descriptor,
+    limits: &Limits,
+    cache: &Cache,
+    project: &Project,
+) -> Result<Sorted, Failure> {
+    let cannot = |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
+    packed.seek(SeekFrom::Start(0)).map_err(cannot)?;
+    let texts = cache.unfinished()?;
+    let mut writer = BufWriter::new(texts);
+    let mut found: Vec<(Key, u64, u64)> = Vec::new();
+    let mut end = 0_u64;
+    let mut trouble: Option<Failure> = None;
+    let mut each = |path: &str, bytes: Vec<u8>| -> Result<(), ReleaseError> {
+        for document in documents(path, &bytes, limits)? {
+            let text = format!("---\n{}", document.text());
+            if trouble.is_none() && let Err(error) = writer.write_all(text.as_bytes()) {
+                trouble = Some(cannot(error));
+            }
+            found.push((document.key(), end, text.len() as u64));
+            end += text.len() as u64;
+            if end > limits.output {
+                return Err(ReleaseError::TooMuchOutput { most: limits.output });
+            }
+        }
+        Ok(())
+    };
+    unpack(&mut BufReader::new(packed), layer, limits, &mut each)?;
+    if let Some(trouble) = trouble {
+        return Err(trouble);
+    }
+    if found.is_empty() {
+        let message = format!("release `{}` has nothing for environment `{}`", project.pointer.digest.value, project.environment);
+        return Err(Failure::new(Code::ReleaseEmpty, message)
+            .hint("with `prune` an empty release would delete everything; to remove a project use `forge platform teardown --scope`"));
+    }
+    found.sort();
+    if let Some(twice) = found.windows(2).find_map(|pair| match pair {
+        [(first, ..), (second, ..)] if first == second => Some(first),
+        _ => None,
+    }) {
+        let message = format!("release `{}` has `{twice}` twice", project.pointer.digest.value);
+        return Err(Failure::new(Code::ReleaseMalformed, message).hint("build it again; `forge release build` refuses that"));
+    }
+    let texts = writer.into_inner().map_err(|error| cannot(error.into_error()))?;
+    Ok(Sorted { texts, places: found.into_iter().map(|(_, start, length)| (start, length)).collect() })
+}
+
+impl Sorted {
+    /// Writes the documents in their order; gives the digest of all and how long they are.
+    fn write(mut self, to: &mut tempfile::NamedTempFile) -> io::Result<(Digest, u64)> {
+        let mut to = BufWriter::new(to);
+        let mut hasher = Hasher::default();
+        let mut text = Vec::new();
+        let mut total = 0;
+        for (start, length) in self.places {
+            self.texts.seek(SeekFrom::Start(start))?;
+            text.clear();
+            (&mut self.texts).take(length).read_to_end(&mut text)?;
+            hasher.update(&text);
+            to.write_all(&text)?;
+            total += text.len() as u64;
+        }
+        to.flush()?;
+        Ok((hasher.digest(), total))
+    }
+}
