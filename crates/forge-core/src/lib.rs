@@ -23,6 +23,7 @@ pub mod name;
 pub mod oci;
 pub mod plan;
 pub mod preflight;
+pub mod release;
 pub mod render;
 pub mod repository;
 pub mod rights;

@@ -14,12 +14,13 @@ pub const KINDS: [&str; 7] =
 pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
-pub const OUTPUTS: [&str; 7] = [
+pub const OUTPUTS: [&str; 8] = [
     "BootstrapCheck",
     "BootstrapPlan",
     "CleanExitReport",
     "PreflightReport",
     "RehearsalReport",
+    "ReleaseMetadata",
     "RunReport",
     "ValidationReport",
 ];
@@ -57,6 +58,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "CleanExitReport" => generate(SchemaGenerator::into_root_schema_for::<inventory::CleanExitReport>),
         "RehearsalReport" => generate(SchemaGenerator::into_root_schema_for::<rehearse::RehearsalReport>),
         "PreflightReport" => generate(SchemaGenerator::into_root_schema_for::<crate::preflight::PreflightReport>),
+        "ReleaseMetadata" => generate(SchemaGenerator::into_root_schema_for::<crate::release::ReleaseMetadata>),
         "RunReport" => generate(SchemaGenerator::into_root_schema_for::<crate::view::RunReport>),
         "ValidationReport" => generate(SchemaGenerator::into_root_schema_for::<crate::truth::ValidationReport>),
         _ => None,
