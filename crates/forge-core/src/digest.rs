@@ -90,33 +90,6 @@ hex_newtype!(
     "^[0-9a-f]{40}$"
 );
 
-/// A digest of bytes that are never in memory together.
-#[derive(Debug, Clone, Default)]
-pub struct Hasher(Sha256);
-
-impl Hasher {
-    /// Takes more bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The digest of all bytes so far.
-    pub fn digest(&self) -> Digest {
-        Digest(format!("sha256:{}", hex(&self.0.clone().finalize())).into())
-    }
-}
-
-impl std::io::Write for Hasher {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -125,10 +98,10 @@ impl Digest {
 
     /// The digest of a value's JSON, which is never held in memory whole.
     pub fn of_json(value: &impl Serialize) -> Self {
-        let mut hashing = std::io::BufWriter::with_capacity(64 << 10, Hasher::default());
+        let mut hashing = std::io::BufWriter::with_capacity(64 << 10, Digester::default());
         // Neither the types that are hashed nor the hasher can fail.
         let _ = serde_json::to_writer(&mut hashing, value);
-        hashing.into_inner().unwrap_or_default().digest()
+        hashing.into_inner().unwrap_or_default().finish()
     }
 
     /// The first `n` hex digits, for names and for people.
@@ -139,7 +112,7 @@ impl Digest {
 }
 
 /// A digest that is made while bytes pass, so that nobody has to hold them all.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Digester {
     hash: Sha256,
     length: u64,
@@ -160,6 +133,17 @@ impl Digester {
     /// The digest of all of them.
     pub fn finish(self) -> Digest {
         Digest(format!("sha256:{}", hex(&self.hash.finalize())).into())
+    }
+}
+
+impl std::io::Write for Digester {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

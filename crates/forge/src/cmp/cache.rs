@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use forge_core::code::Code;
-use forge_core::digest::{Digest, Hasher};
+use forge_core::digest::{Digest, Digester};
 use forge_core::failure::Failure;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub(super) struct Rendered {
     pub(super) file: File,
     /// Of the content, in bytes.
     pub(super) length: u64,
-    hasher: Hasher,
+    hasher: Digester,
 }
 
 impl Rendered {
@@ -48,7 +48,7 @@ impl Rendered {
     pub(super) fn output(&self, more: &[u8]) -> Digest {
         let mut hasher = self.hasher.clone();
         hasher.update(more);
-        hasher.digest()
+        hasher.finish()
     }
 
     /// Goes to where the content begins; gives how long it is.
@@ -174,9 +174,9 @@ fn read(file: File, now: Timestamp) -> io::Result<Rendered> {
     if line.len() as u64 != START || header.until.is_some_and(|until| until <= now) {
         return Err(wrong("does not count any more"));
     }
-    let mut hasher = Hasher::default();
+    let mut hasher = Digester::default();
     let length = io::copy(&mut reader, &mut hasher)?;
-    if length != header.length || hasher.digest() != header.output {
+    if length != header.length || hasher.clone().finish() != header.output {
         return Err(wrong("not what it says"));
     }
     Ok(Rendered { file: reader.into_inner(), length, hasher })

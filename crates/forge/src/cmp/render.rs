@@ -5,7 +5,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write 
 use std::time::Duration;
 
 use forge_core::code::Code;
-use forge_core::digest::{Digest, Hasher};
+use forge_core::digest::{Digest, Digester};
 use forge_core::failure::Failure;
 use forge_core::oci::Descriptor;
 use forge_core::release::{Key, Limits, Manifest, ReleaseError, ReleaseMetadata, SignaturePolicy, documents, unpack};
@@ -37,7 +37,7 @@ impl Policy {
     /// # Errors
     /// When one of them cannot be used. Nothing is rendered by a policy that nobody understands.
     pub(super) fn read(settings: &Settings, project: &Project) -> Result<Self, Failure> {
-        let mut hasher = Hasher::default();
+        let mut hasher = Digester::default();
         let mut rules = None;
         if let Some(path) = &settings.policy {
             let shown = path.display().to_string();
@@ -59,7 +59,7 @@ impl Policy {
                 None => own,
             });
         }
-        Ok(Self { rules, hash: hasher.digest() })
+        Ok(Self { rules, hash: hasher.finish() })
     }
 }
 
@@ -197,7 +197,7 @@ impl Sorted {
     /// Writes the documents in their order; gives the digest of all and how long they are.
     fn write(mut self, to: &mut tempfile::NamedTempFile) -> io::Result<(Digest, u64)> {
         let mut to = BufWriter::new(to);
-        let mut hasher = Hasher::default();
+        let mut hasher = Digester::default();
         let mut text = Vec::new();
         let mut total = 0;
         for (start, length) in self.places {
@@ -209,6 +209,6 @@ impl Sorted {
             total += text.len() as u64;
         }
         to.flush()?;
-        Ok((hasher.digest(), total))
+        Ok((hasher.finish(), total))
     }
 }
