@@ -24,11 +24,12 @@ pub use document::{Document, ImageUse, Key, distinct, documents};
 pub use image::{BadReference, ImageReference};
 pub use manifest::Manifest;
 pub use metadata::{ArtifactReference, Builder, LayerSummary, ReleaseMetadata, Source};
+pub use policy::SignaturePolicy;
 
 use crate::code::Code;
 use crate::digest::Digest;
 use crate::failure::Failure;
-use crate::oci::OciError;
+use crate::oci::{Descriptor, OciError};
 
 /// Media types of releases.
 pub mod media_type {
@@ -128,6 +129,20 @@ pub enum ReleaseError {
         /// Of what.
         unit: &'static str,
     },
+    /// Beyond a limit that is not counted in one number.
+    #[error("{what}: {why}")]
+    Beyond {
+        /// Which file or part.
+        what: String,
+        /// Of what there is too much, and how much there may be.
+        why: String,
+    },
+    /// More documents than Argo CD takes.
+    #[error("what is rendered has more than {most} bytes, which is the most that Argo CD takes")]
+    TooMuchOutput {
+        /// How many bytes there may be.
+        most: u64,
+    },
     /// Nothing that Forge reads as a release, or as a part of one.
     #[error("{what}: {why}")]
     Malformed {
@@ -157,7 +172,7 @@ pub enum ReleaseError {
         Vec<String>,
     ),
     /// A release without a layer for the environment.
-    #[error("the release has no resources for environment `{environment}`; it has them for {}", known.join(", "))]
+    #[error("the release has no resources for environment `{environment}`; it has them for {}", .known.join(", "))]
     NoLayer {
         /// The environment.
         environment: String,
@@ -213,7 +228,7 @@ impl ReleaseError {
     pub fn code(&self) -> Code {
         match self {
             Self::Digest { .. } | Self::Size { .. } | Self::Corrupt { .. } => Code::ReleaseCorrupt,
-            Self::TooLarge { .. } => Code::ReleaseTooLarge,
+            Self::TooLarge { .. } | Self::Beyond { .. } | Self::TooMuchOutput { .. } => Code::ReleaseTooLarge,
             Self::Malformed { .. } | Self::Twice { .. } => Code::ReleaseMalformed,
             Self::Empty { .. } => Code::ReleaseEmpty,
             Self::NotPinned(_) => Code::ImageNotPinned,
@@ -229,7 +244,9 @@ impl ReleaseError {
             Self::Digest { .. } | Self::Size { .. } | Self::Corrupt { .. } => {
                 "it was changed or cut off on its way, or in the registry; push it again from its source"
             }
-            Self::TooLarge { .. } => "split the project, or leave out what is not deployed",
+            Self::TooLarge { .. } | Self::Beyond { .. } | Self::TooMuchOutput { .. } => {
+                "split the project, or leave out what is not deployed"
+            }
             Self::Empty { .. } => "check that the source renders something for this environment",
             Self::Twice { .. } => "keep one of them; the same name in two namespaces is two objects",
             Self::NotPinned(_) => "write them as `name@sha256:…`, or let `--resolve` look their tags up",
@@ -238,6 +255,23 @@ impl ReleaseError {
         };
         Some(hint.to_owned())
     }
+}
+
+/// Compares bytes with what points at them.
+fn whole(what: &str, bytes: &[u8], expected: &Descriptor) -> Result<(), ReleaseError> {
+    let found = bytes.len() as u64;
+    if found != expected.size {
+        return Err(ReleaseError::Size { what: what.to_owned(), found, expected: expected.size });
+    }
+    same(what, Digest::of(bytes), &expected.digest)
+}
+
+/// Compares a digest with the one that was promised.
+fn same(what: &str, found: Digest, expected: &Digest) -> Result<(), ReleaseError> {
+    if found == *expected {
+        return Ok(());
+    }
+    Err(ReleaseError::Digest { what: what.to_owned(), found, expected: expected.clone() })
 }
 
 impl From<OciError> for ReleaseError {
@@ -253,5 +287,28 @@ impl From<ReleaseError> for Failure {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_code_the_sentence_and_the_next_step() {
+        let images: Vec<String> =
+            (0..52).map(|n| format!("`Pod a`: spec.containers[0].image is `nginx:{n}`")).collect();
+        let failure = Failure::from(ReleaseError::NotPinned(images));
+        assert_eq!(failure.code, Code::ImageNotPinned);
+        assert!(failure.message.starts_with("52 images are not fixed by digest\n  `Pod a`: "), "{}", failure.message);
+        assert!(failure.message.ends_with("`nginx:49`\n  and 2 more"), "{}", failure.message);
+        assert!(failure.hint.is_some_and(|hint| hint.contains("--resolve")));
+        let known = vec!["dev".to_owned(), "staging".to_owned()];
+        let missing = ReleaseError::NoLayer { environment: "production".to_owned(), known };
+        assert_eq!(
+            missing.to_string(),
+            "the release has no resources for environment `production`; it has them for dev, staging"
+        );
+        assert!(Failure::from(ReleaseError::malformed("x", "y")).hint.is_none());
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Limits, ReleaseError, json};
+use super::{Limits, ReleaseError, json, whole};
 use crate::digest::{CommitId, Digest};
-use crate::name::ProjectId;
+use crate::name::{EnvironmentName, ProjectId, clip};
 use crate::oci::Descriptor;
 
 /// The version of the format that is written and read.
@@ -89,17 +89,106 @@ pub struct LayerSummary {
 }
 
 impl ReleaseMetadata {
-    /// Reads the metadata that a manifest points at.
+    /// Reads the metadata that a manifest points at. Fields that we do not know are left alone: a later Forge may say more.
     ///
     /// # Errors
     /// When these are not the bytes that the descriptor promises, or are not metadata of a version that we know.
     pub fn read(bytes: &[u8], descriptor: &Descriptor, limits: &Limits) -> Result<Self, ReleaseError> {
-        let _ = (bytes, descriptor, limits, json::read);
-        Err(ReleaseError::malformed("the metadata", "is not read yet"))
+        let what = "the metadata of the release";
+        if bytes.len() > limits.manifest {
+            let (found, limit) = (bytes.len() as u64, limits.manifest as u64);
+            return Err(ReleaseError::TooLarge { what: what.to_owned(), found, limit, unit: "bytes" });
+        }
+        whole(what, bytes, descriptor)?;
+        let value = json::read(what, bytes, limits.depth)?;
+        match value.get("schemaVersion").and_then(serde_json::Value::as_u64) {
+            Some(version) if version == u64::from(SCHEMA_VERSION) => {}
+            Some(version) => {
+                let why = format!("schemaVersion is {version}, expected {SCHEMA_VERSION}; a newer Forge may read it");
+                return Err(ReleaseError::malformed(what, why));
+            }
+            None => return Err(ReleaseError::malformed(what, format!("schemaVersion is not {SCHEMA_VERSION}"))),
+        }
+        if json::has_control_characters(&value) {
+            return Err(ReleaseError::malformed(what, "a text holds control characters, expected none"));
+        }
+        let read: Self =
+            serde_json::from_value(value).map_err(|error| ReleaseError::malformed(what, clip(&error.to_string())))?;
+        if let Some(name) = read.resources.keys().find(|name| name.parse::<EnvironmentName>().is_err()) {
+            let why = format!("`{}` in resources is not the name of an environment", clip(name));
+            return Err(ReleaseError::malformed(what, why));
+        }
+        Ok(read)
     }
 
     /// As it is stored: sorted keys, no spaces.
     pub fn bytes(&self) -> Vec<u8> {
-        Vec::new()
+        // Texts, numbers, and maps whose keys are texts: nothing that JSON cannot hold.
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        value.sort_all_objects();
+        value.to_string().into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oci::Layout;
+
+    fn sample() -> ReleaseMetadata {
+        let summary = LayerSummary {
+            digest: Digest::of(b"layer"),
+            documents: 2,
+            kinds: [("Deployment.apps".to_owned(), 1), ("Service".to_owned(), 1)].into(),
+            definitions: Vec::new(),
+            images: vec![format!("docker.io/library/nginx@{}", Digest::of(b"image"))],
+        };
+        ReleaseMetadata {
+            schema_version: SCHEMA_VERSION,
+            project: "shop/api".parse().unwrap(),
+            source: Source {
+                repository: None,
+                commit: "0".repeat(40).parse().unwrap(),
+                path: Some("deploy".to_owned()),
+            },
+            builder: Builder { name: "forge".to_owned(), version: "0.1.0".to_owned() },
+            version: None,
+            artifacts: Vec::new(),
+            resources: [("default".to_owned(), summary)].into(),
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<ReleaseMetadata, ReleaseError> {
+        let descriptor = Layout::default().blob(crate::release::media_type::METADATA, bytes.to_vec());
+        ReleaseMetadata::read(bytes, &descriptor, &Limits::default())
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_is_in_order() {
+        let bytes = sample().bytes();
+        assert_eq!(read(&bytes).unwrap(), sample());
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(
+            text.starts_with(r#"{"artifacts":[],"builder":{"name":"forge","version":"0.1.0"},"project":"shop/api","#)
+        );
+        assert!(!text.contains("repository") && !text.contains(r#""version":null"#), "{text}");
+    }
+
+    #[test]
+    fn what_a_later_forge_adds_is_left_alone_but_another_version_is_refused() {
+        let with = |field: &str, value: serde_json::Value| {
+            let mut metadata = serde_json::to_value(sample()).unwrap();
+            metadata[field] = value;
+            read(metadata.to_string().as_bytes())
+        };
+        assert_eq!(with("new", serde_json::json!({"a": [1]})).unwrap(), sample());
+        let refused = with("schemaVersion", 2.into()).unwrap_err().to_string();
+        assert!(refused.contains("schemaVersion is 2, expected 1"), "{refused}");
+        let refused = with("version", "1.0\u{1b}[2J".into()).unwrap_err().to_string();
+        assert!(refused.contains("control characters"), "{refused}");
+        let refused = with("project", "shop".into()).unwrap_err().to_string();
+        assert!(refused.contains("repo/project"), "{refused}");
+        let resources = serde_json::json!({"../dev": serde_json::to_value(sample()).unwrap()["resources"]["default"]});
+        assert!(with("resources", resources).unwrap_err().to_string().contains("`../dev` in resources"));
     }
 }
