@@ -114,8 +114,22 @@ pub struct Scalar<'a> {
 pub struct Key<'a> {
     /// Its text.
     pub text: Cow<'a, str>,
+    /// Written without quotes: only such a key can be a number or a boolean to Kubernetes.
+    pub plain: bool,
     /// Where it begins.
     pub at: Position,
+}
+
+impl Key<'_> {
+    /// The key of a JSON object that Kubernetes makes of this one: `on` is `true` there, and `010` is `8`.
+    fn to_json(&self) -> String {
+        let written = Scalar { text: Cow::Borrowed(&*self.text), plain: self.plain, literal: false };
+        match scalar::resolve(&written, Dialect::Kubernetes) {
+            Resolved::Bool(value) => value.to_string(),
+            Resolved::Int(value) => value.to_string(),
+            Resolved::Float(_) | Resolved::Null | Resolved::Text(_) => self.text.to_string(),
+        }
+    }
 }
 
 /// A comment, which lint reads for suppressions.
@@ -204,7 +218,7 @@ impl<'a> Node<'a> {
             Value::Scalar(scalar) => scalar::resolve(scalar, Dialect::Kubernetes).to_json(),
             Value::Sequence(items) => items.iter().map(Node::to_json).collect(),
             Value::Mapping(entries) => {
-                serde_json::Value::Object(entries.iter().map(|(k, v)| (k.text.to_string(), v.to_json())).collect())
+                serde_json::Value::Object(entries.iter().map(|(k, v)| (k.to_json(), v.to_json())).collect())
             }
         }
     }

@@ -299,18 +299,13 @@ impl<'a> Reader<'a> {
                 Some(key) => entries.push((key, node)),
                 None => {
                     let Node { value, at } = node;
-                    let (text, merges) = match value {
-                        Value::Scalar(Scalar { text, plain, .. }) => {
-                            let merges = plain && text == "<<";
-                            (text, merges)
-                        }
-                        _ => {
-                            *key = Some(Key { text: Cow::Borrowed(""), at });
-                            self.problem(ProblemKind::Unsupported, at, "a key must be a text");
-                            return true;
-                        }
+                    let Value::Scalar(Scalar { text, plain, .. }) = value else {
+                        *key = Some(Key { text: Cow::Borrowed(""), plain: false, at });
+                        self.problem(ProblemKind::Unsupported, at, "a key must be a text");
+                        return true;
                     };
-                    *key = Some(Key { text, at });
+                    let merges = plain && text == "<<";
+                    *key = Some(Key { text, plain, at });
                     if merges {
                         *merge = true;
                         self.unsupported(at, "merge keys");

@@ -101,8 +101,28 @@ fn scalar_text(text: &str) -> String {
     if first.is_some_and(|c| c.is_ascii_alphabetic()) && text.chars().all(plain) && !word {
         text.to_owned()
     } else {
-        Value::from(text).to_string()
+        quoted(text)
     }
+}
+
+/// In quotes, with escapes for what JSON leaves as it is and YAML does not: line breaks of YAML 1.1, which would be folded,
+/// and characters that its readers refuse.
+fn quoted(text: &str) -> String {
+    let special =
+        |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let json = Value::from(text).to_string();
+    if !json.contains(special) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if special(c) {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]
@@ -114,13 +134,20 @@ mod tests {
     fn what_is_written_reads_back_the_same() {
         let value = serde_json::json!({
             "a": [1, {"b": [], "c": {}}, [["deep"]], null, true],
-            "text": ["yes", "0x1f", "1e3", "a: b", "- x", "#no", "", " lead", "multi\nline\ttab", "é\u{1f600}", "{{x}}"],
+            "text": ["yes", "0x1f", "1e3", "a: b", "- x", "#no", "", " lead", "multi\nline\ttab", "é\u{1f600}", "{{x}}",
+                "a\u{85}b\u{2028}c\u{2029}d", "\u{7f}\u{80}\u{9f}", "\u{feff}a", "\u{fffe}\u{ffff}", "\u{0}\u{1b}"],
             "y": {"n": -1.5},
         });
         let text = write(&value);
         let stream = read(&text, Dialect::Kubernetes, Limits::FILE);
         assert!(stream.problems.is_empty(), "{text}\n{:?}", stream.problems);
         assert_eq!(stream.documents[0].to_json(), value, "{text}");
+    }
+
+    #[test]
+    fn what_yaml_1_1_takes_for_a_line_break_or_refuses_is_escaped() {
+        let text = write(&serde_json::json!({"a\u{2028}": "b\u{85}\u{7f}\u{feff}é"}));
+        assert_eq!(text, "\"a\\u2028\": \"b\\u0085\\u007f\\ufeffé\"\n");
     }
 
     #[test]
