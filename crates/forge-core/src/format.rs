@@ -5,7 +5,7 @@ mod cluster;
 mod environment_config;
 mod executor_environment;
 mod graph;
-mod header;
+pub(crate) mod header;
 mod installation;
 mod pointer;
 mod schedule;

@@ -102,8 +102,8 @@ fn folder() -> PathBuf {
 fn codes() -> impl Iterator<Item = Code> {
     let elsewhere = |code: &&Code| {
         let families = [
-            "FORGE-B", "FORGE-C", "FORGE-D", "FORGE-K", "FORGE-M", "FORGE-O", "FORGE-T", "FORGE-U", "FORGE-V",
-            "FORGE-X",
+            "FORGE-B", "FORGE-C", "FORGE-D", "FORGE-K", "FORGE-M", "FORGE-N", "FORGE-O", "FORGE-T", "FORGE-U",
+            "FORGE-V", "FORGE-X",
         ];
         !families.iter().any(|prefix| code.id().starts_with(prefix)) && **code != Code::WorkflowTooLarge
     };

@@ -11,6 +11,7 @@ use forge_core::format::{
     ClusterFile, DependencyGraph, EnvironmentConfig, ExecutorEnvironment, GraphOverride, INPUTS, Installation, KINDS,
     ReleasePointer, schema,
 };
+use forge_core::release::policy::SignaturePolicy;
 use forge_core::yaml::{Decoder, Dialect, Limits, Node, read};
 
 fn decode(kind: &str, node: &Node<'_>) -> Vec<String> {
@@ -23,6 +24,7 @@ fn decode(kind: &str, node: &Node<'_>) -> Vec<String> {
         "DependencyGraph" => drop(DependencyGraph::decode(&mut decoder, node)),
         "GraphOverride" => drop(GraphOverride::decode(&mut decoder, node)),
         "ExecutorEnvironment" => drop(ExecutorEnvironment::decode(&mut decoder, node)),
+        "SignaturePolicy" => drop(SignaturePolicy::decode(&mut decoder, node)),
         _ => panic!("{kind}"),
     }
     decoder.into_findings().into_iter().map(|finding| format!("{} {}", finding.code, finding.message)).collect()
@@ -44,6 +46,8 @@ fn beyond_a_schema(finding: &str) -> bool {
         "namespacePrefix must be",
         "must not be empty",
         "FORGE-G008",
+        "FORGE-N014",
+        "FORGE-N015",
         "characters; at most 63",
     ]
     .iter()
@@ -169,6 +173,26 @@ const CASES: &[Case] = &[
             ("run: 1h", "all: 1h"),
             ("sync: 5m", "sync: 5"),
             ("limit: 1", "limit: 100"),
+        ],
+    ),
+    (
+        "SignaturePolicy",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nmetadata: {name: platform}\nspec:\n  signatures: required\n  threshold: 1\n  keys:\n    - name: ci\n      until: 2027-01-01T00:00:00Z\n      pem: \"-----BEGIN PUBLIC KEY-----\\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEw2OSdWhEROL1W5eWYkVALI8DjYsc\\nAuC9CLUOxRawGJJBft/D59K8Tq6ZaJn29GHKtW8zg5pdJ7VwCDwhHrKY8g==\\n-----END PUBLIC KEY-----\"\n",
+        &[
+            ("kind: SignaturePolicy", "kind: Policy"),
+            ("{name: platform}", "{}"),
+            ("  signatures: required\n", ""),
+            ("signatures: required", "signatures: sometimes"),
+            ("threshold: 1", "threshold: 0"),
+            ("threshold: 1", "threshold: 2"),
+            ("threshold: 1", "threshold: 17"),
+            ("name: ci", "name: CI"),
+            ("- name: ci\n      until", "- until"),
+            ("until: 2027-01-01T00:00:00Z", "until: soon"),
+            ("until:", "expires:"),
+            ("PUBLIC KEY", "PRIVATE KEY"),
+            ("pem: ", "key: "),
+            ("spec:", "status: {}\nspec:"),
         ],
     ),
 ];

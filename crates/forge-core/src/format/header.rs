@@ -9,7 +9,7 @@ pub const API_VERSION: &str = "forge.projectcatalyst.io/v1alpha1";
 pub const ENVIRONMENT_CONFIG_VERSION: &str = "apiextensions.crossplane.io/v1beta1";
 
 /// Checks apiVersion and kind and gives the fields of the document.
-pub(super) fn document<'n, 'a>(
+pub(crate) fn document<'n, 'a>(
     decoder: &mut Decoder<'_>,
     node: &'n Node<'a>,
     api_version: &'static str,
@@ -29,14 +29,14 @@ pub(super) fn document<'n, 'a>(
 }
 
 /// `metadata` of a file whose name says nothing: it may be missing, but not be wrong.
-pub(super) fn optional_name(decoder: &mut Decoder<'_>, fields: &mut Fields<'_, '_>) {
+pub(crate) fn optional_name(decoder: &mut Decoder<'_>, fields: &mut Fields<'_, '_>) {
     if fields.take("metadata").is_some() {
         name(decoder, fields);
     }
 }
 
 /// `metadata` with `name` and, optionally, labels and annotations that we do not read.
-pub(super) fn name<'n>(decoder: &mut Decoder<'_>, fields: &mut Fields<'n, '_>) -> Option<At<String>> {
+pub(crate) fn name<'n>(decoder: &mut Decoder<'_>, fields: &mut Fields<'n, '_>) -> Option<At<String>> {
     let node = decoder.required(fields, "metadata")?;
     let mut metadata = decoder.mapping(node, "metadata")?;
     metadata.take("labels");

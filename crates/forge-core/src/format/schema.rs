@@ -10,8 +10,9 @@ use crate::teardown::{inventory, rehearse};
 pub const KINDS: [&str; 7] =
     ["Cluster", "DependencyGraph", "EnvironmentConfig", "Forge", "GraphOverride", "PlatformCluster", "ReleasePointer"];
 
-/// What the executor is given as a file and has a schema, by the name that `forge schema` takes; no file of a repository.
-pub const INPUTS: [&str; 1] = ["ExecutorEnvironment"];
+/// What the executor and the plugin for Argo CD are given as a file and has a schema, by the name that `forge schema` takes; no
+/// file of an environment.
+pub const INPUTS: [&str; 2] = ["ExecutorEnvironment", "SignaturePolicy"];
 
 /// What Forge writes for programs and has a schema, by the name that `forge schema` takes.
 pub const OUTPUTS: [&str; 8] = [
@@ -53,6 +54,7 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
+        "SignaturePolicy" => generate(SchemaGenerator::into_root_schema_for::<crate::release::policy::File>),
         "BootstrapCheck" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapCheck>),
         "BootstrapPlan" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapPlan>),
         "CleanExitReport" => generate(SchemaGenerator::into_root_schema_for::<inventory::CleanExitReport>),
