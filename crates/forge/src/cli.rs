@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, rotate,
-    sandbox, schema, serve, status, why,
+    adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, release,
+    rotate, sandbox, schema, serve, status, why,
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
@@ -43,6 +43,7 @@ enum Command {
     Adopt(adopt::Arguments),
     Env(env::Arguments),
     Project(project::Arguments),
+    Release(release::Arguments),
     Lint(lint::Arguments),
     Graph(graph::Arguments),
     Plan(plan::Arguments),
@@ -93,6 +94,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Adopt(arguments) => adopt::run(&cli.global, &arguments, &mut output),
         Command::Env(arguments) => env::run(&cli.global, &arguments, &mut output),
         Command::Project(arguments) => project::run(&cli.global, &arguments, &mut output),
+        Command::Release(arguments) => release::run(&cli.global, &arguments, &mut output),
         Command::Lint(arguments) => lint::run(&cli.global, &arguments, &mut output),
         Command::Graph(arguments) => graph::run(&cli.global, &arguments, &mut output),
         Command::Plan(arguments) => plan::run(&cli.global, &arguments, &mut output),

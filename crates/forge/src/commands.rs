@@ -14,6 +14,7 @@ pub(crate) mod plan;
 pub(crate) mod platform;
 pub(crate) mod preflight;
 pub(crate) mod project;
+pub(crate) mod release;
 pub(crate) mod rotate;
 pub(crate) mod sandbox;
 pub(crate) mod schema;

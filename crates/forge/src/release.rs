@@ -1,0 +1,17 @@
+//! Releases, around `forge_core::release`: sources are rendered (`source`, `program`, `build`), their origin is found out
+//! (`origin`), and releases are named (`place`), found and moved (`transfer`), read (`opened`), signed and judged (`sign`),
+//! wherever they are kept. What a release is and what may be in one is decided in the core.
+
+pub(crate) mod build;
+mod opened;
+pub(crate) mod origin;
+pub(crate) mod place;
+pub(crate) mod program;
+mod sign;
+pub(crate) mod source;
+pub(crate) mod transfer;
+
+pub(crate) use opened::Release;
+pub(crate) use place::{Named, Place, Which};
+pub(crate) use sign::{judged, sign, signatures, verified};
+pub(crate) use transfer::{Listed, Store, copy};
