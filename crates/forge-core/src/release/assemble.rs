@@ -1,10 +1,14 @@
-//! Documents into a release.
+//! Documents into a release. What is made here reads back within the limits, or is not made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ArtifactReference, Builder, Document, Limits, ReleaseError, ReleaseMetadata, Source};
-use crate::name::ProjectId;
-use crate::oci::{Descriptor, Layout};
+use super::metadata::SCHEMA_VERSION;
+use super::{
+    ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, ImageReference, LayerSummary, Limits, PROJECT,
+    ReleaseError, ReleaseMetadata, Source, media_type, pack,
+};
+use crate::name::{EnvironmentName, ProjectId, clip};
+use crate::oci::{Annotations, Artifact, Descriptor, Layout};
 
 /// What a release is made of.
 #[derive(Debug, Clone)]
@@ -36,10 +40,337 @@ pub struct Assembled {
 
 /// Makes a release. The same inputs give the same bytes, whatever the order of documents.
 ///
+/// Where several environments have the same documents, all of them, there is one layer for all.
+///
 /// # Errors
 /// When there is nothing to release, an image is not fixed by digest, an object stands twice, or whoever reads the
 /// release would find it beyond a limit.
 pub fn assemble(inputs: &Inputs, limits: &Limits) -> Result<Assembled, ReleaseError> {
-    let _ = (inputs, limits);
-    Err(ReleaseError::malformed("the release", "is not made yet"))
+    if inputs.layers.is_empty() {
+        return Err(ReleaseError::Empty { what: "the release".to_owned() });
+    }
+    for (name, documents) in &inputs.layers {
+        if name.parse::<EnvironmentName>().is_err() {
+            return Err(ReleaseError::malformed(
+                format!("layer `{}`", clip(name)),
+                "expected the name of an environment",
+            ));
+        }
+        if documents.is_empty() {
+            return Err(ReleaseError::Empty { what: format!("layer `{name}`") });
+        }
+    }
+    pinned(&inputs.layers)?;
+    let mut layout = Layout::default();
+    let mut layers: BTreeMap<&str, (Descriptor, LayerSummary)> = BTreeMap::new();
+    for (name, documents) in &inputs.layers {
+        layers.insert(name, layer(name, documents, limits, &mut layout)?);
+    }
+    let distinct: BTreeSet<_> = layers.values().map(|(layer, _)| &layer.digest).collect();
+    let one = distinct.len() == 1 && layers.len() > 1;
+    if one && let Some((_, layer)) = layers.pop_first() {
+        layers = [(DEFAULT_LAYER, layer)].into();
+    }
+    // One more is the metadata.
+    if layers.len() >= limits.layers {
+        let (found, limit) = (layers.len() as u64 + 1, limits.layers as u64);
+        return Err(ReleaseError::TooLarge { what: "the release".to_owned(), found, limit, unit: "layers" });
+    }
+    let artifacts: BTreeSet<ArtifactReference> = inputs.artifacts.iter().cloned().collect();
+    let metadata = ReleaseMetadata {
+        schema_version: SCHEMA_VERSION,
+        project: inputs.project.clone(),
+        source: inputs.source.clone(),
+        builder: inputs.builder.clone(),
+        version: inputs.version.clone(),
+        artifacts: artifacts.into_iter().collect(),
+        resources: layers.iter().map(|(name, (_, summary))| ((*name).to_owned(), summary.clone())).collect(),
+    };
+    let blob = layout.blob(media_type::METADATA, metadata.bytes());
+    // Whoever reads the release reads this too: what it would not take is found here, by whoever can mend it.
+    ReleaseMetadata::read(&metadata.bytes(), &blob, limits)?;
+    let mut blobs = vec![blob];
+    blobs.extend(layers.into_iter().map(|(name, (layer, _))| layer.annotated(ENVIRONMENT, name)));
+    let annotations = annotations(inputs);
+    let artifact =
+        Artifact { artifact_type: media_type::RELEASE, layers: &blobs, subject: None, annotations: &annotations };
+    let manifest = layout.artifact(&artifact);
+    if manifest.size > limits.manifest as u64 {
+        let (what, found, limit) = ("the manifest of the release".to_owned(), manifest.size, limits.manifest as u64);
+        return Err(ReleaseError::TooLarge { what, found, limit, unit: "bytes" });
+    }
+    layout.offer(manifest.clone(), Some(inputs.source.commit.as_str()));
+    Ok(Assembled { manifest, metadata, layout })
+}
+
+/// What tools that know nothing of releases show of one.
+fn annotations(inputs: &Inputs) -> Annotations {
+    let mut annotations = Annotations::new();
+    let mut add = |name: &str, value: &str| annotations.insert(name.to_owned(), value.to_owned());
+    add(PROJECT, &inputs.project.to_string());
+    add("org.opencontainers.image.revision", inputs.source.commit.as_str());
+    if let Some(repository) = &inputs.source.repository {
+        add("org.opencontainers.image.source", repository);
+    }
+    if let Some(version) = &inputs.version {
+        add("org.opencontainers.image.version", version);
+    }
+    annotations
+}
+
+/// Names every image that is not fixed, once for each document.
+fn pinned(layers: &BTreeMap<String, Vec<Document>>) -> Result<(), ReleaseError> {
+    let mut loose = BTreeSet::new();
+    for document in layers.values().flatten() {
+        for found in document.images() {
+            match found.image.parse::<ImageReference>() {
+                Ok(image) if image.is_pinned() => {}
+                Ok(_) => {
+                    loose.insert(format!("`{}`: {} is `{}`", document.key(), found.at, clip(&found.image)));
+                }
+                Err(error) => {
+                    loose.insert(format!("`{}`: {}: {error}", document.key(), found.at));
+                }
+            }
+        }
+    }
+    if loose.is_empty() { Ok(()) } else { Err(ReleaseError::NotPinned(loose.into_iter().collect())) }
+}
+
+fn layer(
+    name: &str,
+    documents: &[Document],
+    limits: &Limits,
+    layout: &mut Layout,
+) -> Result<(Descriptor, LayerSummary), ReleaseError> {
+    let what = format!("layer `{name}`");
+    let too_large = |what: String, found: u64, limit: u64, unit: &'static str| {
+        if found > limit { Err(ReleaseError::TooLarge { what, found, limit, unit }) } else { Ok(()) }
+    };
+    too_large(what.clone(), documents.len() as u64, limits.entries as u64, "documents")?;
+    // What an archive adds to every file, at most, and at its end.
+    let (mut output, mut extracted) = (0_u64, 1024_u64);
+    let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
+    let mut definitions = BTreeSet::new();
+    let mut images = BTreeSet::new();
+    for document in documents {
+        let length = document.text().len() as u64;
+        too_large(format!("`{}` in {what}", document.key()), length, limits.file as u64, "bytes")?;
+        // With the line that separates it from the one before.
+        output = output.saturating_add(length + 4);
+        extracted = extracted.saturating_add(512 + length.next_multiple_of(512));
+        let count = kinds.entry(document.kind_and_group()).or_default();
+        *count = count.saturating_add(1);
+        if document.is_definition() {
+            definitions.insert(document.name.clone());
+        }
+        images.extend(
+            document
+                .images()
+                .into_iter()
+                .filter_map(|found| found.image.parse::<ImageReference>().ok().map(|image| image.to_string())),
+        );
+    }
+    too_large(format!("what {what} renders to"), output, limits.output, "bytes")?;
+    too_large(what.clone(), extracted, limits.extracted, "unpacked bytes")?;
+    let packed = pack(documents).map_err(|error| match error {
+        ReleaseError::Twice { document, .. } => ReleaseError::Twice { what: what.clone(), document },
+        other => other,
+    })?;
+    too_large(what, packed.len() as u64, limits.compressed, "bytes")?;
+    let blob = layout.blob(media_type::RESOURCES, packed);
+    let summary = LayerSummary {
+        digest: blob.digest.clone(),
+        documents: u32::try_from(documents.len()).unwrap_or(u32::MAX),
+        kinds,
+        definitions: definitions.into_iter().collect(),
+        images: images.into_iter().collect(),
+    };
+    Ok((blob, summary))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::digest::Digest;
+    use crate::oci::{Entry, REF_NAME, Tree};
+    use crate::release::{Manifest, documents, unpack};
+
+    fn image() -> String {
+        format!("registry.example.com/shop/api@{}", Digest::of(b"image"))
+    }
+
+    fn deployment(name: &str, image: &str) -> String {
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{template: {{spec: {{containers: [{{name: a, image: '{image}'}}]}}}}}}\n"
+        )
+    }
+
+    fn read(text: &str) -> Vec<Document> {
+        documents("a.yaml", text.as_bytes(), &Limits::default()).unwrap()
+    }
+
+    fn inputs(layers: &[(&str, &str)]) -> Inputs {
+        Inputs {
+            project: "shop/api".parse().unwrap(),
+            source: Source {
+                repository: Some("https://git.example.com/shop.git".to_owned()),
+                commit: "0123456789abcdef0123456789abcdef01234567".parse().unwrap(),
+                path: None,
+            },
+            builder: Builder { name: "forge".to_owned(), version: "0.1.0".to_owned() },
+            version: Some("1.2.3".to_owned()),
+            artifacts: Vec::new(),
+            layers: layers.iter().map(|(name, text)| ((*name).to_owned(), read(text))).collect(),
+        }
+    }
+
+    fn made(layers: &[(&str, &str)]) -> Assembled {
+        assemble(&inputs(layers), &Limits::default()).unwrap()
+    }
+
+    fn refused(layers: &[(&str, &str)], limits: &Limits) -> String {
+        assemble(&inputs(layers), limits).unwrap_err().to_string()
+    }
+
+    fn blob<'t>(tree: &'t Tree, digest: &Digest) -> &'t [u8] {
+        match tree.get(&format!("blobs/sha256/{}", digest.short(64))) {
+            Some(Entry::File { content, .. }) => content,
+            other => panic!("{digest}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_made_reads_back() {
+        let (dev, staging) = (deployment("api", &image()), deployment("api", &image()) + &deployment("b", &image()));
+        let made = made(&[("dev", &dev), ("staging", &staging)]);
+        let limits = Limits::default();
+        let tree = made.layout.tree();
+        let index = match tree.get("index.json") {
+            Some(Entry::File { content, .. }) => serde_json::from_slice::<serde_json::Value>(content).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let root = &index["manifests"][0];
+        assert_eq!(root["annotations"][REF_NAME], "0123456789abcdef0123456789abcdef01234567");
+        assert_eq!(root["artifactType"], media_type::RELEASE);
+        let manifest = Manifest::read(blob(&tree, &made.manifest.digest), &made.manifest.digest, &limits).unwrap();
+        assert_eq!(manifest.annotations[PROJECT], "shop/api");
+        assert_eq!(manifest.annotations["org.opencontainers.image.version"], "1.2.3");
+        let metadata = blob(&tree, &manifest.metadata.digest);
+        let metadata = ReleaseMetadata::read(metadata, &manifest.metadata, &limits).unwrap();
+        assert_eq!(metadata, made.metadata);
+        manifest.agrees(&metadata).unwrap();
+        let staging = manifest.layer("staging").unwrap();
+        let mut found = Vec::new();
+        let mut each = |path: &str, bytes: Vec<u8>| {
+            found.extend(documents(path, &bytes, &limits)?);
+            Ok(())
+        };
+        unpack(&mut blob(&tree, &staging.digest), staging, &limits, &mut each).unwrap();
+        assert_eq!(
+            found,
+            made.metadata
+                .resources
+                .get("staging")
+                .map(|_| read(&(deployment("api", &image()) + &deployment("b", &image()))))
+                .unwrap()
+        );
+        let summary = &metadata.resources["staging"];
+        assert_eq!((summary.documents, summary.kinds["Deployment.apps"]), (2, 2));
+        assert_eq!(summary.images, [image()]);
+    }
+
+    #[test]
+    fn the_digest_is_what_it_always_was() {
+        // A change of this digest is a change of every release: of the format, the compressor or the writer of YAML.
+        let text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 'on'}}";
+        let (one, two) = (made(&[("default", text)]), made(&[("default", text)]));
+        assert_eq!(one.manifest.digest, two.manifest.digest);
+    }
+
+    #[test]
+    fn environments_that_do_not_differ_share_one_layer_for_all() {
+        let (a, b) = (deployment("a", &image()), deployment("b", &image()));
+        let names = |layers: &[(&str, &str)]| made(layers).metadata.resources.into_keys().collect::<Vec<_>>();
+        assert_eq!(names(&[("dev", &a), ("staging", &a)]), ["default"]);
+        assert_eq!(names(&[("default", &a), ("dev", &a)]), ["default"]);
+        assert_eq!(names(&[("dev", &a), ("staging", &a), ("production", &b)]), ["dev", "production", "staging"]);
+        // One that was built for one environment is for no other.
+        assert_eq!(names(&[("dev", &a)]), ["dev"]);
+        assert_eq!(names(&[("default", &a)]), ["default"]);
+    }
+
+    #[test]
+    fn every_image_that_is_not_fixed_is_named_at_once() {
+        let text = deployment("a", "nginx:1.25") + &deployment("b", &image()) + &deployment("c", "not an image");
+        let said = refused(&[("dev", &text), ("staging", &text)], &Limits::default());
+        let at = "spec.template.spec.containers[0].image";
+        assert_eq!(
+            said,
+            format!(
+                "2 images are not fixed by digest\n  `Deployment.apps shop/a`: {at} is `nginx:1.25`\n  `Deployment.apps shop/c`: {at}: `not an image` is not a reference to an image: its repository has parts that are not lower-case letters, digits, `.`, `_` and `-` between them"
+            )
+        );
+    }
+
+    #[test]
+    fn what_nobody_could_read_is_not_made() {
+        let (a, limits) = (deployment("a", &image()), Limits::default());
+        assert!(refused(&[], &limits).contains("the release holds no resources"));
+        assert!(
+            refused(&[("dev", &a), ("staging", "# nothing\n")], &limits).contains("layer `staging` holds no resources")
+        );
+        assert!(refused(&[("../dev", &a)], &limits).contains("expected the name of an environment"));
+        assert!(
+            refused(&[("dev", &format!("{a}{a}"))], &limits)
+                .contains("layer `dev` holds `Deployment.apps shop/a` twice")
+        );
+        let b = deployment("b", &image());
+        for (limits, why) in [
+            (Limits { file: 100, ..limits }, "`Deployment.apps shop/a` in layer `dev` has "),
+            (Limits { entries: 1, ..limits }, "layer `dev` has 2 documents, at most 1"),
+            (Limits { output: 100, ..limits }, "what layer `dev` renders to has "),
+            (Limits { extracted: 2000, ..limits }, "unpacked bytes, at most 2000"),
+            (Limits { compressed: 100, ..limits }, "layer `dev` has "),
+            (Limits { layers: 1, ..limits }, "the release has 2 layers, at most 1"),
+        ] {
+            let said = refused(&[("dev", &format!("{a}{b}"))], &limits);
+            assert!(said.contains(why), "{said}");
+        }
+        let mut hostile = inputs(&[("dev", &a)]);
+        hostile.version = Some("1\n2".to_owned());
+        assert!(assemble(&hostile, &limits).unwrap_err().to_string().contains("control characters"));
+    }
+
+    #[test]
+    fn what_was_built_along_with_it_is_in_order_and_once() {
+        let artifact =
+            |reference: &str| ArtifactReference { reference: reference.to_owned(), digest: Digest::of(b"x") };
+        let mut inputs = inputs(&[("dev", &deployment("a", &image()))]);
+        inputs.artifacts = vec![artifact("b"), artifact("a"), artifact("b")];
+        let made = assemble(&inputs, &Limits::default()).unwrap();
+        assert_eq!(made.metadata.artifacts, [artifact("a"), artifact("b")]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_documents_and_keys_does_not_matter(count in 1..12_usize, seed in any::<u64>()) {
+            let texts: Vec<String> = (0..count).map(|n| deployment(&format!("a{n}"), &image())).collect();
+            let mut shuffled = texts.clone();
+            shuffled.sort_by_key(|text| Digest::of(format!("{seed}{text}").as_bytes()));
+            let one = made(&[("dev", &texts.concat())]);
+            // The same documents with their keys the other way round.
+            let mut other = inputs(&[("dev", &shuffled.concat())]);
+            for document in other.layers.values_mut().flatten() {
+                if let serde_json::Value::Object(fields) = &mut document.value {
+                    *fields = std::mem::take(fields).into_iter().rev().collect();
+                }
+            }
+            let two = assemble(&other, &Limits::default()).unwrap();
+            prop_assert_eq!(&one.manifest, &two.manifest);
+            prop_assert_eq!(one.layout.tree(), two.layout.tree());
+        }
+    }
 }
