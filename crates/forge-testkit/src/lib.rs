@@ -13,6 +13,7 @@ pub mod order;
 pub mod platform;
 pub mod random_graph;
 pub mod reference;
+pub mod registry;
 pub mod sandbox;
 pub mod twin;
 
