@@ -45,10 +45,6 @@ pub enum ChangeKind {
 /// for all of the other, because that is what the environment gets.
 pub fn diff(before: &BTreeMap<String, Vec<Document>>, after: &BTreeMap<String, Vec<Document>>) -> Vec<Change> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let of = |release: &'_ BTreeMap<String, Vec<Document>>, name: &str| -> BTreeMap<Key, Document> {
-        let documents = release.get(name).or_else(|| release.get(DEFAULT_LAYER));
-        documents.into_iter().flatten().map(|document| (document.key(), document.clone())).collect()
-    };
     let mut changes = Vec::new();
     for name in &names {
         // Where one release has no layer for all, its own environments are compared, and nothing else.
@@ -75,6 +71,12 @@ pub fn diff(before: &BTreeMap<String, Vec<Document>>, after: &BTreeMap<String, V
     changes
 }
 
+/// The documents that an environment gets of a release.
+fn of<'d>(release: &'d BTreeMap<String, Vec<Document>>, name: &str) -> BTreeMap<Key, &'d Document> {
+    let documents = release.get(name).or_else(|| release.get(DEFAULT_LAYER));
+    documents.into_iter().flatten().map(|document| (document.key(), document)).collect()
+}
+
 /// The texts as they are shown: of a Secret the names of values, and which of them differ.
 fn shown(earlier: &Document, later: &Document) -> (String, String) {
     if (earlier.group(), earlier.kind.as_str()) != ("", "Secret") {
@@ -98,7 +100,7 @@ fn shown(earlier: &Document, later: &Document) -> (String, String) {
 fn hide(document: &mut Document, field: &str, other: &Value, differs: &str) {
     if let Some(Value::Object(values)) = document.value.get_mut(field) {
         for (name, value) in values.iter_mut() {
-            let same = other.get(name).is_none_or(|other| other == value);
+            let same = other.get(name).is_none_or(|other| *other == *value);
             *value = Value::from(if same { "*****" } else { differs });
         }
     }
@@ -181,21 +183,18 @@ fn compared<'t>(earlier: &[&'t str], later: &[&'t str]) -> Vec<Line<'t>> {
     let end = earlier.iter().rev().zip(later.iter().rev()).take_while(|(a, b)| a == b).count();
     let (earlier, ending) = earlier.split_at_checked(earlier.len() - end).unwrap_or_default();
     let later = later.get(..later.len() - end).unwrap_or_default();
-    let mut lines: Vec<Line<'t>> = shared.iter().map(|line| Line::Both(line)).collect();
+    let mut lines: Vec<Line<'t>> = shared.iter().copied().map(Line::Both).collect();
     lines.extend(middle(earlier, later));
-    lines.extend(ending.iter().map(|line| Line::Both(line)));
+    lines.extend(ending.iter().copied().map(Line::Both));
     lines
 }
 
 /// The same by the longest common subsequence, where that is affordable.
 fn middle<'t>(earlier: &[&'t str], later: &[&'t str]) -> Vec<Line<'t>> {
-    let replaced = || {
-        let removed = earlier.iter().map(|line| Line::Earlier(line));
-        removed.chain(later.iter().map(|line| Line::Later(line))).collect()
-    };
     let width = later.len() + 1;
     if earlier.is_empty() || later.is_empty() || width.saturating_mul(earlier.len() + 1) > MOST_PAIRS {
-        return replaced();
+        let removed = earlier.iter().copied().map(Line::Earlier);
+        return removed.chain(later.iter().copied().map(Line::Later)).collect();
     }
     // How long the longest common subsequence is of what begins at each pair of lines.
     let mut longest = vec![0_u32; width * (earlier.len() + 1)];

@@ -121,7 +121,9 @@ impl Manifest {
                     return bad(format!("resources for `{environment}` are `{found}`, the manifest has `{expected}`"));
                 }
                 None => {
-                    return bad(format!("it does not speak of the resources for `{environment}` that the manifest has"));
+                    return bad(format!(
+                        "it does not speak of the resources for `{environment}` that the manifest has"
+                    ));
                 }
             }
         }
@@ -169,7 +171,7 @@ fn descriptor(at: &str, value: Option<&Value>) -> Result<Descriptor, ReleaseErro
     };
     let required = |field: &str| text(fields, field)?.ok_or_else(|| bad(format!("{at} has no {field}")));
     let media_type = required("mediaType")?.to_owned();
-    let digest = required("digest")?.parse().map_err(|error| bad(format!("{at}: {error}")))?;
+    let digest = required("digest")?.parse::<Digest>().map_err(|error| bad(format!("{at}: {error}")))?;
     let Some(size) = fields.get("size").and_then(Value::as_u64) else {
         return Err(bad(format!("{at} has no size, expected a number of bytes")));
     };
@@ -250,7 +252,7 @@ mod tests {
         other["layers"].as_array_mut().unwrap().remove(2);
         let manifest = read(&other).unwrap();
         let said = manifest.layer("production").unwrap_err();
-        assert!(matches!(&said, ReleaseError::NoLayer { known, .. } if known == &["dev"]), "{said}");
+        assert!(matches!(&said, ReleaseError::NoLayer { known, .. } if *known == ["dev"]), "{said}");
     }
 
     #[test]
