@@ -194,7 +194,7 @@ fn template(rendering: &Rendering<'_>, values: Option<&Path>) -> Vec<OsString> {
 fn read(what: &str, layer: &Layer, said: &[u8], limits: &Limits) -> Result<Vec<Document>, Failure> {
     // All objects come as one text, so it may be as long as all files together.
     let whole = Limits { file: usize::try_from(limits.output).unwrap_or(usize::MAX), ..*limits };
-    let path = format!("`{what}` for `{}`", layer.name());
+    let path = format!("{what} ({})", layer.name());
     Ok(distinct(documents(&path, said, &whole)?)?)
 }
 

@@ -69,11 +69,6 @@ impl Release {
         Ok(())
     }
 
-    /// Whether it has resources for an environment, of its own or for all.
-    pub(crate) fn has(&self, environment: &str) -> bool {
-        self.read.layer(environment).is_ok()
-    }
-
     /// What it would deploy in an environment.
     ///
     /// # Errors

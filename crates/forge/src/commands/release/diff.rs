@@ -4,7 +4,7 @@ use clap::Args;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::EnvironmentName;
-use forge_core::release::{ChangeKind, DEFAULT_LAYER, Limits, diff};
+use forge_core::release::{ChangeKind, Limits, diff};
 use serde_json::json;
 
 use super::{Format, RegistryArguments};
@@ -45,21 +45,15 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             (Store::open(&client, &before.place, &limits)?, Store::open(&client, &after.place, &limits)?);
         let one = Release::open(&first, &before, &limits).await?;
         let other = Release::open(&second, &after, &limits).await?;
-        let asked = arguments.environment.as_ref();
-        let names: Vec<String> = match asked {
-            Some(environment) => vec![environment.as_str().to_owned()],
-            None => layers_of(&one, &other),
+        let (old, new) = match &arguments.environment {
+            None => (one.layers(&first, &limits).await?, other.layers(&second, &limits).await?),
+            Some(environment) => {
+                let name = environment.as_str();
+                let old = one.documents(&first, name, &limits).await?;
+                let new = other.documents(&second, name, &limits).await?;
+                (Layers::from([(name.to_owned(), old)]), Layers::from([(name.to_owned(), new)]))
+            }
         };
-        let (mut old, mut new) = (Layers::new(), Layers::new());
-        for name in names {
-            // Where one of them has no layer of that name, what it would deploy there is compared, if anything.
-            if asked.is_some() || one.has(&name) {
-                old.insert(name.clone(), one.documents(&first, &name, &limits).await?);
-            }
-            if asked.is_some() || other.has(&name) {
-                new.insert(name.clone(), other.documents(&second, &name, &limits).await?);
-            }
-        }
         let changes = diff(&old, &new);
         match arguments.output {
             Format::Json => {
@@ -89,13 +83,4 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         output.say(&count(changes.len()));
         Ok(Exit::Findings)
     })?
-}
-
-/// Every layer that one of them has, the one for all last: it is what the others are told from.
-fn layers_of(one: &Release, other: &Release) -> Vec<String> {
-    let mut names: Vec<String> =
-        one.metadata.resources.keys().chain(other.metadata.resources.keys()).cloned().collect();
-    names.sort_by_key(|name| (name == DEFAULT_LAYER, name.clone()));
-    names.dedup();
-    names
 }

@@ -1,0 +1,478 @@
+//! `forge release` through the real binary: from a source to a registry that keeps everything in memory, and back. Programs that
+//! render are scripts here; the real ones are met on the sandbox.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use forge_core::digest::Digest;
+use forge_testkit::registry::Registry;
+use serde_json::Value;
+
+const COMMIT: &str = "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0";
+const OTHER: &str = "3f2a00b1c6d8e9f03f2a9c1d5e7b80416a2c9d3e";
+const IMAGE: &str =
+    "registry.example.com/shop/api@sha256:9b74c9897bac770ffc029102a200c5de4a6f0b3d1e8c7a5f2d4b6e8091a3c5d7";
+
+/// A folder of its own, in which commands run with an environment of their own.
+struct World {
+    folder: tempfile::TempDir,
+    variables: Vec<(&'static str, String)>,
+}
+
+struct Said {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    #[track_caller]
+    fn failed(self, code: i32, id: &str) -> String {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        assert!(self.stderr.contains(&format!("error[FORGE-{id}]")), "{}", self.stderr);
+        assert_eq!(self.stdout, "");
+        self.stderr
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A script as a program. Not written by this process: what another test starts meanwhile would hold the file open.
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path(name);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+        path
+    }
+
+    fn forge(&self, arguments: &[&str]) -> Said {
+        let output = Command::new(env!("CARGO_BIN_EXE_forge"))
+            .arg("release")
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.path())
+            .envs(self.variables.iter().map(|(name, value)| (*name, value.as_str())))
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Said { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Builds `source` at a commit, with more arguments.
+    fn build(&self, commit: &str, more: &[&str]) -> Said {
+        let mut arguments = vec!["build", "source", "--project", "shop/api", "--commit", commit];
+        arguments.extend(more);
+        self.forge(&arguments)
+    }
+}
+
+fn deployment(image: &str, replicas: u32) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: api}}\nspec:\n  replicas: {replicas}\n  \
+         selector: {{matchLabels: {{app: api}}}}\n  template:\n    metadata: {{labels: {{app: api}}}}\n    \
+         spec:\n      containers:\n        - {{name: api, image: \"{image}\"}}\n"
+    )
+}
+
+fn settings(value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: settings}}\ndata: {{key: \"{value}\"}}\n")
+}
+
+/// Everything in a folder, by path.
+fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn digest(text: &str) -> Digest {
+    text.trim().rsplit('@').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_same_source_gives_the_same_bytes_wherever_it_is_and_in_whatever_order_it_was_written() {
+    let files = [("base/a.yaml", deployment(IMAGE, 1)), ("base/b.yaml", settings("1")), ("dev/a.yaml", settings("2"))];
+    let mut built = Vec::new();
+    for (zone, backwards) in [("UTC", false), ("Asia/Tokyo", true)] {
+        let mut world = World::new();
+        world.variables = vec![("TZ", zone.to_owned()), ("LANG", "de_DE.UTF-8".to_owned())];
+        let mut files: Vec<_> = files.iter().collect();
+        if backwards {
+            files.reverse();
+        }
+        for (name, text) in files {
+            world.write(&format!("source/{name}"), text);
+        }
+        let said = world.build(COMMIT, &["--output-layout", "layout", "--version", "1.4.0"]).ok();
+        built.push((digest(&said), tree(&world.path("layout"))));
+    }
+    assert_eq!(built[0], built[1]);
+}
+
+#[test]
+fn a_release_goes_from_a_source_to_a_registry_and_can_be_looked_at() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    world.write("source/base/a.yaml", &deployment(IMAGE, 1));
+    world.write("source/base/b.yaml", &settings("all"));
+    world.write("source/dev/b.yaml", &settings("dev"));
+    let place = format!("{}/releases", registry.host());
+    let said = world.build(COMMIT, &["--push", &place, "--version", "1.4.0+b"]).ok();
+    let built = digest(&said);
+    assert_eq!(said, format!("{place}/shop/api@{built}\n"));
+    assert_eq!(registry.tag("releases/shop/api", COMMIT), Some(built.clone()));
+    assert_eq!(registry.tag("releases/shop/api", "1.4.0_b"), Some(built.clone()));
+
+    // By every name that people have for it.
+    for name in [
+        format!("{place}/shop/api:{COMMIT}"),
+        format!("{place}/shop/api:3f2a"),
+        format!("{place}/shop/api@{built}"),
+        "shop/api:1.4.0+b".to_owned(),
+    ] {
+        let said = world.forge(&["inspect", &name, "--registry", &place, "--output", "json"]).ok();
+        let found: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(found["digest"], built.as_str(), "{name}");
+        assert_eq!(found["metadata"]["source"]["commit"], COMMIT);
+        assert_eq!(found["metadata"]["version"], "1.4.0+b");
+        assert_eq!(found["metadata"]["resources"]["dev"]["images"][0], IMAGE);
+        assert_eq!(found["signatures"], 0);
+    }
+    let shown = |environment: &str| {
+        let name = format!("{place}/shop/api:{COMMIT}");
+        world.forge(&["inspect", &name, "--show", "resources", "--environment", environment]).ok()
+    };
+    assert!(shown("dev").contains("key: dev\n"), "{}", shown("dev"));
+    assert!(shown("production").contains("key: all\n"), "{}", shown("production"));
+    let text = world.forge(&["inspect", "shop/api:3f2a", "--registry", &place]).ok();
+    for part in ["shop/api", COMMIT, built.as_str(), "Deployment.apps", IMAGE] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let listed = world.forge(&["list", "shop/api", "--registry", &place]).ok();
+    assert_eq!(listed, format!("{COMMIT}  {:<16}  {built}\n", "1.4.0+b"));
+    // What is there already is not pushed again.
+    registry.forget();
+    world.build(COMMIT, &["--push", &place, "--version", "1.4.0+b"]).ok();
+    assert!(registry.requests().iter().all(|request| request.method != "PUT" && request.method != "POST"));
+}
+
+#[test]
+fn a_tag_of_a_release_is_never_moved() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let place = format!("{}/releases", registry.host());
+    world.write("source/a.yaml", &settings("1"));
+    let first = digest(&world.build(COMMIT, &["--push", &place]).ok());
+    world.write("source/a.yaml", &settings("2"));
+    let why = world.build(COMMIT, &["--push", &place]).failed(3, "N010");
+    assert!(why.contains(first.as_str()), "{why}");
+    assert_eq!(registry.tag("releases/shop/api", COMMIT), Some(first));
+}
+
+#[test]
+fn a_name_that_fits_several_releases_or_none_chooses_nothing() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let place = format!("{}/releases", registry.host());
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--push", &place]).ok();
+    world.build(OTHER, &["--push", &place]).ok();
+    let inspect = |name: &str| world.forge(&["inspect", name, "--registry", &place]);
+    let why = inspect("shop/api:3f2a").failed(3, "N016");
+    assert!(why.contains(COMMIT) && why.contains(OTHER), "{why}");
+    inspect("shop/api:3f2a9").ok();
+    inspect("shop/api:0123").failed(3, "N001");
+    inspect("shop/api:9.9.9").failed(3, "N001");
+    inspect("shop/other:3f2a").failed(3, "N001");
+    inspect("shop/api").failed(3, "C007");
+    // A tag is only a claim: one that was moved to another release is noticed.
+    let name = "releases/shop/api";
+    let other = registry.content(name, &registry.tag(name, OTHER).unwrap()).unwrap();
+    registry.put_manifest(name, "application/vnd.oci.image.manifest.v1+json", &other, Some(COMMIT));
+    inspect(&format!("shop/api:{COMMIT}")).failed(6, "N018");
+}
+
+#[test]
+fn images_by_tag_are_refused_all_at_once_or_looked_up() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let image = format!("{}/shop/api:1.4", registry.host());
+    world.write("source/a.yaml", &deployment(&image, 1));
+    world.write("source/b.yaml", &deployment("shop/worker", 1).replace("name: api", "name: worker"));
+    let why = world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N008");
+    assert!(why.contains(&image) && why.contains("shop/worker"), "{why}");
+    assert!(!world.path("layout").exists());
+
+    fs::remove_file(world.path("source/b.yaml")).unwrap();
+    let manifest = br#"{"schemaVersion":2,"config":{},"layers":[]}"#;
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let wanted = registry.put_manifest("shop/api", kind, manifest, Some("1.4"));
+    world.build(COMMIT, &["--output-layout", "layout", "--resolve"]).ok();
+    let shown = world.forge(&["inspect", "layout", "--show", "resources"]).ok();
+    assert!(shown.contains(&format!("{}/shop/api@{wanted}", registry.host())), "{shown}");
+    // A tag that is not there fixes nothing.
+    world.write("source/a.yaml", &deployment(&format!("{}/shop/api:9", registry.host()), 1));
+    world.build(COMMIT, &["--output-layout", "other", "--resolve"]).failed(3, "N001");
+}
+
+#[test]
+fn a_chart_is_rendered_for_every_environment_by_values_in_their_order() {
+    let world = World::new();
+    world.write("source/Chart.yaml", "apiVersion: v2\nname: api\nversion: 1.0.0\n");
+    world.write("source/values-dev.yaml", "a: 1\n");
+    // Says as an object what it was given.
+    let script =
+        "printf 'apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: given}\\ndata: {arguments: \"%s\"}\\n' \"$*\"";
+    let helm = world.program("helm", script);
+    let helm = helm.to_str().unwrap();
+    let build = ["--output-layout", "layout", "--helm", helm, "--set", "b=2", "--namespace", "apis"];
+    world.build(COMMIT, &build).ok();
+    let shown = |environment: &str| {
+        world.forge(&["inspect", "layout", "--show", "resources", "--environment", environment]).ok()
+    };
+    let dev = shown("dev");
+    assert!(dev.contains("template api ") && dev.contains("--namespace apis"), "{dev}");
+    assert!(dev.contains("values-dev.yaml --set b=2"), "{dev}");
+    assert!(!shown("production").contains("values-dev"), "{}", shown("production"));
+}
+
+#[test]
+fn a_chart_that_renders_differently_twice_is_refused_and_one_that_fails_says_why() {
+    let world = World::new();
+    world.write("source/Chart.yaml", "apiVersion: v2\nname: api\nversion: 1.0.0\n");
+    let object = "printf 'apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: a}\\ndata: {at: \"%s\"}\\n'";
+    for odd in ["$(date +%s)", "$$", "$TZ", "$HOME"] {
+        let helm = world.program("helm", &format!("{object} \"{odd}\""));
+        let arguments = ["--output-layout", "layout", "--helm", helm.to_str().unwrap()];
+        let why = world.build(COMMIT, &arguments).failed(3, "N009");
+        assert!(why.contains("ConfigMap a"), "{odd}: {why}");
+        assert!(!world.path("layout").exists());
+    }
+    let helm = world.program("helm", "echo 'Error: values.replicas is missing' >&2; exit 1");
+    let arguments = ["--output-layout", "layout", "--helm", helm.to_str().unwrap()];
+    let why = world.build(COMMIT, &arguments).failed(3, "N013");
+    assert!(why.contains("`helm template` failed for `default`: values.replicas is missing"), "{why}");
+    let why = world.build(COMMIT, &["--output-layout", "layout", "--helm", "/nowhere/helm"]).failed(3, "N013");
+    assert!(why.contains("/nowhere/helm"), "{why}");
+}
+
+#[test]
+fn kustomize_builds_overlays() {
+    let world = World::new();
+    for folder in ["base", "overlays/dev"] {
+        world.write(&format!("source/{folder}/kustomization.yaml"), "resources: []\n");
+    }
+    let script =
+        "printf 'apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: a}\\ndata: {of: %s}\\n' \"$(basename \"$2\")\"";
+    let kustomize = world.program("kustomize", script);
+    world.build(COMMIT, &["--output-layout", "layout", "--kustomize", kustomize.to_str().unwrap()]).ok();
+    let shown = |environment: &str| {
+        world.forge(&["inspect", "layout", "--show", "resources", "--environment", environment]).ok()
+    };
+    assert!(shown("dev").contains("of: dev\n"), "{}", shown("dev"));
+    assert!(shown("production").contains("of: base\n"), "{}", shown("production"));
+}
+
+#[test]
+fn what_cannot_be_a_release_is_refused_and_nothing_is_written() {
+    let world = World::new();
+    world.write("source/a.yaml", "# nothing\n");
+    world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N005");
+    world.write("source/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n");
+    world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N004");
+    world.write("source/a.yaml", &settings("1"));
+    world.write("source/b.yaml", &settings("2"));
+    world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N004");
+    world.forge(&["build", "nowhere", "--project", "a/b", "--output-layout", "layout"]).failed(3, "Y007");
+    world.forge(&["build", "source", "--project", "a/b", "--output-layout", "layout"]).failed(3, "D006");
+    world.build(COMMIT, &["--output-layout", "layout", "--set", "a=1"]).failed(3, "C007");
+    world.build(COMMIT, &["--push"]).failed(3, "C007");
+    world.build(COMMIT, &["--output-layout", "layout", "--version", COMMIT]).failed(3, "C007");
+    assert!(!world.path("layout").exists());
+}
+
+#[test]
+fn a_release_is_pulled_copied_and_pushed_byte_by_byte_with_its_signatures() {
+    let (world, one, other) = (World::new(), Registry::start().unwrap(), Registry::start().unwrap());
+    let (here, there) = (format!("{}/releases", one.host()), format!("{}/mirror", other.host()));
+    world.write("source/a.yaml", &settings("1"));
+    let built = digest(&world.build(COMMIT, &["--push", &here]).ok());
+    let name = format!("{here}/shop/api:{COMMIT}");
+    let (key, public) = keys("ci");
+    let verify = |name: &str, key: &str| world.forge(&["verify", name, "--key", key]);
+    verify(&name, &public).failed(6, "N006");
+    world.forge(&["sign", &name, "--key", &key]).ok();
+    assert_eq!(digest(&verify(&name, &public).ok()), built);
+    // Signing again changes nothing; another key adds to it.
+    let tag = format!("sha256-{}.sig", built.short(64));
+    let signed = one.tag("releases/shop/api", &tag).unwrap();
+    world.forge(&["sign", &name, "--key", &key]).ok();
+    assert_eq!(one.tag("releases/shop/api", &tag), Some(signed));
+    let (managers, managers_public) = keys("managers");
+    verify(&name, &managers_public).failed(6, "N006");
+    world.forge(&["sign", &name, "--key", &managers]).ok();
+    verify(&name, &public).ok();
+    verify(&name, &managers_public).ok();
+
+    // From one registry to another.
+    let copied = world.forge(&["copy", &name, &format!("{there}/shop/api")]).ok();
+    assert_eq!(digest(&copied), built);
+    let copy = format!("{there}/shop/api:{COMMIT}");
+    verify(&copy, &public).ok();
+    verify(&copy, &managers_public).ok();
+    // Through a folder, as to where no way leads.
+    let third = Registry::start().unwrap();
+    assert_eq!(digest(&world.forge(&["pull", &name, "layout"]).ok()), built);
+    verify("layout", &public).ok();
+    let far = format!("{}/far", third.host());
+    world.forge(&["push", "layout", "--registry", &far]).ok();
+    assert_eq!(third.tag("far/shop/api", COMMIT), Some(built.clone()));
+    verify(&format!("{far}/shop/api:{COMMIT}"), &managers_public).ok();
+    let again = world.forge(&["push", "layout", "--registry", &far]);
+    assert!(again.stderr.starts_with("unchanged "), "{}", again.stderr);
+}
+
+#[test]
+fn a_folder_can_be_signed_before_it_is_pushed_and_a_registry_need_not_know_referrers() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    registry.referrers(false);
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--output-layout", "layout"]).ok();
+    let (key, public) = keys("ci");
+    world.forge(&["sign", "layout", "--key", &key]).ok();
+    world.forge(&["verify", "layout", "--key", &public]).ok();
+    let place = format!("{}/releases", registry.host());
+    world.forge(&["push", "layout", "--registry", &place]).ok();
+    world.forge(&["verify", &format!("{place}/shop/api:{COMMIT}"), "--key", &public]).ok();
+}
+
+#[test]
+fn a_policy_says_who_must_have_signed() {
+    let world = World::new();
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--output-layout", "layout"]).ok();
+    let (key, _) = keys("ci");
+    let (managers, _) = keys("managers");
+    let pem = |name: &str| fs::read_to_string(keys(name).1).unwrap().replace('\n', "\n        ");
+    let policy = format!(
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nspec:\n  signatures: required\n  \
+         threshold: 2\n  keys:\n    - name: ci\n      pem: |\n        {}\n    - name: managers\n      pem: |\n        {}\n",
+        pem("ci").trim_end(),
+        pem("managers").trim_end()
+    );
+    world.write("policy.yaml", &policy);
+    let verify = || world.forge(&["verify", "layout", "--policy", "policy.yaml"]);
+    world.forge(&["sign", "layout", "--key", &key]).ok();
+    let why = verify().failed(6, "N006");
+    assert!(why.contains("`ci`"), "{why}");
+    world.forge(&["sign", "layout", "--key", &managers]).ok();
+    verify().ok();
+    world.write("policy.yaml", "kind: SignaturePolicy\n");
+    verify().failed(3, "N015");
+    world.forge(&["verify", "layout", "--policy", "nowhere.yaml"]).failed(3, "N015");
+    world.forge(&["verify", "layout", "--key", &key]).failed(3, "N014");
+    world.forge(&["sign", "layout", "--key", "nowhere.pem"]).failed(3, "N014");
+}
+
+#[test]
+fn what_was_damaged_is_noticed_whatever_is_asked_of_it() {
+    let world = World::new();
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--output-layout", "layout"]).ok();
+    let whole = tree(&world.path("layout"));
+    for name in whole.keys().filter(|name| name.starts_with("blobs/")) {
+        let mut bytes = whole[name].clone();
+        // The empty configuration is of no use to anybody, and not read.
+        if bytes == b"{}" {
+            continue;
+        }
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(world.path("layout").join(name), &bytes).unwrap();
+        world.forge(&["verify", "layout"]).failed(3, "N002");
+        fs::remove_file(world.path("layout").join(name)).unwrap();
+        world.forge(&["verify", "layout"]).failed(3, "N001");
+        fs::write(world.path("layout").join(name), &whole[name]).unwrap();
+    }
+    let said = world.forge(&["verify", "layout"]);
+    assert!(said.stderr.contains("no signature was asked for"), "{}", said.stderr);
+    said.ok();
+}
+
+#[test]
+fn two_releases_differ_object_by_object_and_by_environment() {
+    let world = World::new();
+    world.write("source/base/a.yaml", &deployment(IMAGE, 1));
+    world.write("source/dev/b.yaml", &settings("1"));
+    world.build(COMMIT, &["--output-layout", "before"]).ok();
+    world.write("source/base/a.yaml", &deployment(IMAGE, 2));
+    fs::remove_file(world.path("source/dev/b.yaml")).unwrap();
+    world.write("source/dev/c.yaml", &settings("1").replace("settings", "others"));
+    world.build(OTHER, &["--output-layout", "after"]).ok();
+    let same = world.forge(&["diff", "before", "before"]);
+    assert_eq!((same.code, same.stdout.as_str()), (0, ""));
+    let said = world.forge(&["diff", "before", "after", "--environment", "dev", "--output", "json"]);
+    assert_eq!(said.code, 1, "{}", said.stderr);
+    let found: Value = serde_json::from_str(&said.stdout).unwrap();
+    let changes =
+        found["changes"].as_array().unwrap().iter().map(|change| {
+            (change["document"].as_str().unwrap().to_owned(), change["what"].as_str().unwrap().to_owned())
+        });
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort();
+    let pair = |document: &str, what: &str| (document.to_owned(), what.to_owned());
+    assert_eq!(
+        changes,
+        [
+            pair("ConfigMap others", "added"),
+            pair("ConfigMap settings", "removed"),
+            pair("Deployment.apps api", "changed"),
+        ]
+    );
+    let said = world.forge(&["diff", "before", "after"]);
+    assert_eq!(said.code, 1);
+    assert!(said.stdout.contains("-  replicas: 1\n+  replicas: 2\n"), "{}", said.stdout);
+}
+
+/// A private key of the core's tests, and its public half.
+fn keys(name: &str) -> (String, String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys");
+    let path = |ending: &str| folder.join(format!("{name}.{ending}")).to_str().unwrap().to_owned();
+    (path("pem"), path("pub"))
+}
