@@ -22,8 +22,10 @@ pub enum Fault {
     Status(u16),
     /// Answers with this status, and when to come again.
     RetryAfter(u16, String),
-    /// Hangs up without an answer.
+    /// Hangs up without an answer, and without doing anything.
     Cut,
+    /// Does what it was asked, and hangs up without an answer.
+    Lost,
     /// Announces everything, sends so many bytes of it and hangs up.
     Truncate(usize),
     /// Announces everything, sends so many bytes of it and then nothing.
@@ -333,7 +335,7 @@ fn send(mut stream: &TcpStream, mut answer: Answer, fault: Option<&Fault>, head:
     let (mut announced, mut sent, mut stalls) = (Some(whole as u64), whole, false);
     match fault {
         None => {}
-        Some(Fault::Cut) => return Ok(()),
+        Some(Fault::Cut | Fault::Lost) => return Ok(()),
         Some(Fault::Status(status)) => {
             answer = Answer::error(*status, "TEST", "as it was told");
             (announced, sent) = (Some(answer.body.len() as u64), answer.body.len());

@@ -68,7 +68,7 @@ pub(crate) async fn fetch(
 ) -> Result<Descriptor, Failure> {
     let (manifest, bytes) = registry.manifest(from, reference, limits.manifest).await?;
     for blob in parts(&format!("{from}@{}", manifest.digest), &bytes, limits)?.blobs {
-        let mut content = Vec::new();
+        let mut content: Vec<u8> = Vec::new();
         registry.blob(from, &blob, limits.compressed, &mut content).await?;
         into.blob(&blob.media_type, content);
     }

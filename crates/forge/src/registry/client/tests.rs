@@ -1,6 +1,8 @@
-use std::time::Duration;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
-use forge_core::oci::Artifact;
+use forge_core::oci::{Artifact, Tree};
 use forge_testkit::registry::{Access as Required, Fault, Registry as Served, TOKEN};
 use serde_json::json;
 
@@ -56,13 +58,13 @@ fn large() -> Vec<u8> {
 }
 
 async fn read(registry: &Registry, of: &RepositoryName, what: &Descriptor) -> Result<Vec<u8>, RegistryError> {
-    let mut sink = Vec::new();
+    let mut sink: Vec<u8> = Vec::new();
     registry.blob(of, what, 10 << 20, &mut sink).await?;
     Ok(sink)
 }
 
 /// A manifest with one layer, whose blobs the layout holds.
-fn artifact(kind: &str, subject: Option<&Descriptor>) -> (forge_core::oci::Tree, Descriptor) {
+fn artifact(kind: &str, subject: Option<&Descriptor>) -> (Tree, Descriptor) {
     let mut layout = Layout::default();
     let layers = [layout.blob("text/plain", kind.as_bytes().to_vec())];
     let annotations: Annotations = [("a".to_owned(), "1".to_owned())].into();
@@ -71,7 +73,7 @@ fn artifact(kind: &str, subject: Option<&Descriptor>) -> (forge_core::oci::Tree,
     (layout.tree(), made)
 }
 
-fn bytes_of(tree: &forge_core::oci::Tree, what: &Descriptor) -> Vec<u8> {
+fn bytes_of(tree: &Tree, what: &Descriptor) -> Vec<u8> {
     match tree.get(&format!("blobs/sha256/{}", what.digest.short(64))) {
         Some(Entry::File { content, .. }) => content.clone(),
         other => panic!("{other:?}"),
@@ -138,7 +140,7 @@ async fn what_is_missing_or_too_large_is_said_to_be() {
     assert_eq!(error.code(), Code::ReleaseTooLarge);
     served.put_blob(REPOSITORY, &large());
     served.forget();
-    let error = registry.blob(&of, &blob(&large()), 1000, &mut Vec::new()).await.unwrap_err();
+    let error = registry.blob(&of, &blob(&large()), 1000, &mut Vec::<u8>::new()).await.unwrap_err();
     assert_eq!(error.code(), Code::ReleaseTooLarge);
     assert!(served.requests().is_empty(), "what is too large is not asked for");
     served.fail("GET", "/manifests/", 1, Fault::Flood);
@@ -191,7 +193,6 @@ async fn other_bytes_than_were_asked_for_are_never_believed() {
         assert_eq!(error.code(), Code::RegistryLied, "{fault:?}: {error}");
     }
     served.heal();
-    served.fail("HEAD", "/blobs/", 100, Fault::Length(1));
     let digest = served.put_manifest(REPOSITORY, media_type::MANIFEST, br#"{"mediaType":"application/y"}"#, Some("v1"));
     let tag = Reference::Tag("v1".to_owned());
     let error = registry.manifest(&of, &tag, 1000).await.unwrap_err();
@@ -247,7 +248,7 @@ async fn every_trouble_has_its_class_and_its_end() {
     served.heal();
     assert!(registry.manifest(&of, &tag, 1000).await.is_ok());
     // Nobody is there at all.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody: RepositoryName = format!("{free}/a").parse().unwrap();
     assert_eq!(registry.manifest(&nobody, &tag, 1000).await.unwrap_err().code(), Code::RegistryUnavailable);
 }
@@ -439,7 +440,7 @@ async fn an_upload_that_fails_is_begun_again_and_never_stores_something_else() {
         ("PUT", Fault::Status(500)),
         ("HEAD", Fault::Status(502)),
         // It was stored, and the answer is lost.
-        ("PUT", Fault::Stall(0)),
+        ("PUT", Fault::Lost),
     ] {
         served.heal();
         served.lose(REPOSITORY, &Digest::of(&bytes));
@@ -493,7 +494,7 @@ async fn what_speaks_of_something_is_found_whether_the_registry_lists_it_or_not(
         served.referrers(known);
         let (registry, of) = (anonymous(), repository(&served));
         let subject = push_all(&registry, &of, "application/x", None, Some("v1")).await;
-        assert_eq!(registry.referrers(&of, &subject.digest, None).await.unwrap(), []);
+        assert!(registry.referrers(&of, &subject.digest, None).await.unwrap().is_empty());
         let one = push_all(&registry, &of, "application/one", Some(&subject), None).await;
         let two = push_all(&registry, &of, "application/two", Some(&subject), None).await;
         // Once more changes nothing.
@@ -542,7 +543,7 @@ fn plain_http_is_for_this_machine_and_for_hosts_that_were_named() {
 fn challenges_are_read_however_they_are_written() {
     let read = |values: &[&'static str]| {
         let mut headers = HeaderMap::new();
-        for value in values {
+        for &value in values {
             headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static(value));
         }
         challenge(&headers)
@@ -573,4 +574,71 @@ fn only_a_link_to_the_next_page_is_one() {
     for other in ["", "x", "<x>", "<x>; rel=\"prev\"", "<x; rel=\"next\""] {
         assert_eq!(next_page(other), None, "{other}");
     }
+}
+
+/// A registry behind TLS that answers everything alike, and what it was asked.
+fn behind_tls(answer: String) -> (SocketAddr, String, Arc<Mutex<Vec<String>>>) {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = ["registry.test".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key);
+    let config = Arc::new(config.unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = heard.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, stream);
+            let mut piece = [0; 8192];
+            // A handshake that the client gives up ends the reading; then there is nobody to answer.
+            let Ok(length) = stream.read(&mut piece) else { continue };
+            hears.lock().unwrap().push(String::from_utf8_lossy(&piece[..length]).to_ascii_lowercase());
+            let _ = stream.write_all(answer.as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (address, certificate.pem(), heard)
+}
+
+fn answered(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
+}
+
+#[tokio::test]
+async fn tls_is_never_left_and_only_a_certificate_that_is_trusted_will_do() {
+    let tag = Reference::Tag("v1".to_owned());
+    let ask = async |address: SocketAddr, certificates: Option<String>, credentials: Credentials| {
+        let resolved = vec![("registry.test".to_owned(), address)];
+        let options = Options { credentials, certificates, resolved, patience: patience(), ..Options::default() };
+        let of: RepositoryName = format!("registry.test:{}/a", address.port()).parse().unwrap();
+        Registry::new(options).unwrap().manifest(&of, &tag, 1000).await
+    };
+    let (address, pem, heard) = behind_tls(answered("200 OK", "", "{}"));
+    assert_eq!(ask(address, Some(pem), Credentials::None).await.unwrap().1, b"{}");
+    assert_eq!(heard.lock().unwrap().len(), 1);
+    let untrusted = ask(address, None, Credentials::None).await.unwrap_err();
+    assert_eq!(untrusted.code(), Code::RegistryRefused, "{untrusted}");
+    assert_eq!(heard.lock().unwrap().len(), 1, "it was not told what is wanted");
+    // From there to plain HTTP leads no way: not for a blob that is elsewhere, not for a token.
+    let plain = Served::start().unwrap();
+    let redirect = format!("location: http://{}/v2/a/manifests/v1\r\n", plain.host());
+    let (address, pem, _) = behind_tls(answered("307 Temporary Redirect", &redirect, ""));
+    let refused = ask(address, Some(pem), Credentials::None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::RegistryRefused, "{refused}");
+    let realm = format!("www-authenticate: Bearer realm=\"http://{}/token\"\r\n", plain.host());
+    let (address, pem, heard) = behind_tls(answered("401 Unauthorized", &realm, ""));
+    let (_kept, mine) = credentials(&[&format!("registry.test:{}", address.port())]);
+    let refused = ask(address, Some(pem), mine).await.unwrap_err();
+    assert_eq!(refused.code(), Code::RegistryRefused, "{refused}");
+    assert!(plain.requests().is_empty(), "{:?}", plain.requests());
+    assert!(heard.lock().unwrap().iter().all(|request| !request.contains("authorization")));
 }
