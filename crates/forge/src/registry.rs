@@ -18,10 +18,10 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 
 pub(crate) use client::Registry;
-pub(crate) use content::index;
+pub(crate) use content::{index, references};
 pub(crate) use credentials::Credentials;
 pub(crate) use name::{Located, Reference, RepositoryName};
-pub(crate) use transfer::{fetch, push};
+pub(crate) use transfer::{Held, fetch, push};
 
 /// The variable that names registries which speak plain HTTP, separated by commas.
 pub(crate) const PLAIN_HTTP: &str = "FORGE_PLAIN_HTTP_REGISTRIES";

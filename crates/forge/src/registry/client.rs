@@ -483,30 +483,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether a registry has a blob.
-    ///
-    /// # Errors
-    /// When it does not say, or has another one under this digest.
-    pub(crate) async fn has_blob(&self, of: &RepositoryName, what: &Descriptor) -> Result<bool, RegistryError> {
-        let mut tries = self.tries(0);
-        loop {
-            match self.has_blob_once(of, what, false, &tries).await {
-                Err(error) => tries.again(error).await?,
-                found => return found,
-            }
-        }
-    }
-
-    async fn has_blob_once(
-        &self,
-        of: &RepositoryName,
-        what: &Descriptor,
-        write: bool,
-        tries: &Tries,
-    ) -> Result<bool, RegistryError> {
+    /// Whether a registry has a blob. Asked as part of writing it.
+    async fn has_blob(&self, of: &RepositoryName, what: &Descriptor, tries: &Tries) -> Result<bool, RegistryError> {
         let digest = &what.digest;
         let call = self.call(of, Method::HEAD, &format!("blobs/{digest}"), format!("say whether it has {digest}"))?;
-        let answer = self.send(&Call { write, ..call }, tries).await?;
+        let answer = self.send(&Call { write: true, ..call }, tries).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(false);
         }
@@ -546,7 +527,7 @@ impl Registry {
         bytes: &[u8],
         tries: &Tries,
     ) -> Result<(), RegistryError> {
-        if self.has_blob_once(of, what, true, tries).await? {
+        if self.has_blob(of, what, tries).await? {
             return Ok(());
         }
         let digest = &what.digest;

@@ -272,8 +272,6 @@ async fn asked(program: &str, server: &str, patience: Duration) -> Result<Option
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use secrecy::ExposeSecret as _;
     use serde_json::json;
 
@@ -348,12 +346,20 @@ mod tests {
         assert!(folder.identity("h.example.com", "a").await.unwrap_err().contains("regular"));
     }
 
-    /// A program that does this.
+    /// A program that does this. Another process writes it: one that is started meanwhile elsewhere in these tests would hold
+    /// a file of ours open, and what is open for writing cannot be run.
     fn program(folder: &Path, script: &str) -> String {
-        let file = folder.join("docker-credential-test");
-        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        file.to_str().unwrap().to_owned()
+        let file = folder.join("docker-credential-test").to_str().unwrap().to_owned();
+        let mut shell = std::process::Command::new("sh");
+        shell.args([
+            "-c",
+            r#"rm -f "$1"; printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod 755 "$1""#,
+            "sh",
+            &file,
+            script,
+        ]);
+        assert!(shell.status().unwrap().success());
+        file
     }
 
     #[tokio::test]

@@ -59,14 +59,6 @@ impl RepositoryName {
     pub(super) fn endpoint(&self) -> &str {
         if self.host == HUB.0 { HUB.1 } else { &self.host }
     }
-
-    /// A repository below this one.
-    ///
-    /// # Errors
-    /// When the parts do not make a name.
-    pub(crate) fn below(&self, parts: &str) -> Result<Self, BadName> {
-        format!("{self}/{parts}").parse()
-    }
 }
 
 impl fmt::Display for RepositoryName {
@@ -289,9 +281,6 @@ mod tests {
             assert!(bad.parse::<RepositoryName>().is_err(), "{bad}");
         }
         assert!(format!("registry.example.com/{}", "a".repeat(300)).parse::<RepositoryName>().is_err());
-        let name: RepositoryName = "registry.example.com/releases".parse().unwrap();
-        assert_eq!(name.below("shop/api").unwrap().path(), "releases/shop/api");
-        assert!(name.below("../api").is_err());
         assert_eq!("docker.io/library/nginx".parse::<RepositoryName>().unwrap().endpoint(), "registry-1.docker.io");
     }
 
