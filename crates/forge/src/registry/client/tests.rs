@@ -17,7 +17,7 @@ const REPOSITORY: &str = "releases/shop/api";
 fn patience() -> Patience {
     Patience {
         connect: Duration::from_secs(5),
-        idle: Duration::from_millis(400),
+        idle: Duration::from_secs(1),
         request: Duration::from_secs(5),
         whole: Duration::from_secs(10),
         retries: 4,
@@ -219,6 +219,8 @@ async fn every_trouble_has_its_class_and_its_end() {
     let (registry, of) = (anonymous(), repository(&served));
     served.put_manifest(REPOSITORY, media_type::MANIFEST, b"{}", Some("v1"));
     let tag = Reference::Tag("v1".to_owned());
+    let patience = Patience { idle: Duration::from_millis(200), ..patience() };
+    let hasty = Registry::new(Options { patience, ..Options::default() }).unwrap();
     for (fault, code, tries) in [
         (Fault::Status(400), Code::RegistryRefused, 1),
         (Fault::Status(403), Code::RegistryRefused, 1),
@@ -234,6 +236,7 @@ async fn every_trouble_has_its_class_and_its_end() {
         (Fault::Stall(1), Code::RegistryTimeout, 5),
         (Fault::Stall(0), Code::RegistryTimeout, 5),
     ] {
+        let registry = if code == Code::RegistryTimeout { &hasty } else { &registry };
         served.heal();
         served.forget();
         served.fail("GET", "/manifests/", 100, fault.clone());
