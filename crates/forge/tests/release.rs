@@ -208,6 +208,19 @@ fn a_tag_of_a_release_is_never_moved() {
 }
 
 #[test]
+fn a_folder_holds_one_project_of_a_commit_and_is_written_again_for_the_same() {
+    let world = World::new();
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--output-layout", "layout"]).ok();
+    let other = ["build", "source", "--project", "shop/web", "--commit", COMMIT, "--output-layout", "layout"];
+    let why = world.forge(&other).failed(3, "C007");
+    assert!(why.contains("`shop/api`"), "{why}");
+    world.write("source/a.yaml", &settings("2"));
+    let built = digest(&world.build(COMMIT, &["--output-layout", "layout"]).ok());
+    assert_eq!(digest(&world.forge(&["verify", "layout"]).ok()), built);
+}
+
+#[test]
 fn a_name_that_fits_several_releases_or_none_chooses_nothing() {
     let (world, registry) = (World::new(), Registry::start().unwrap());
     let place = format!("{}/releases", registry.host());

@@ -85,15 +85,21 @@ struct RegistryArguments {
     /// A file of credentials as Docker keeps them; that of Docker itself if absent
     #[arg(long, value_name = "FILE", env = "FORGE_REGISTRY_CONFIG")]
     registry_config: Option<PathBuf>,
+    /// Certificates, as PEM, of authorities that are trusted besides those of this machine
+    #[arg(long, value_name = "FILE", env = "FORGE_REGISTRY_CA")]
+    registry_ca: Option<PathBuf>,
 }
 
 impl RegistryArguments {
     /// A client for all registries.
     fn client(&self) -> Result<Registry, Failure> {
-        let config = self.registry_config.clone().filter(|file| !file.as_os_str().is_empty());
+        let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
+        let certificates = given(&self.registry_ca).map(|file| read_file(&file, Code::BadArgument)).transpose()?;
+        let config = given(&self.registry_config);
         Registry::new(Options {
             plain_http: self.plain_http.iter().filter(|host| !host.is_empty()).cloned().collect(),
             credentials: config.map_or_else(Credentials::of_user, Credentials::Named),
+            certificates,
             ..Options::default()
         })
     }

@@ -10,7 +10,7 @@ use forge_core::name::clip;
 use forge_core::oci::{Annotations, Descriptor, Layout, REF_NAME};
 use forge_core::release::manifest::is_ours;
 use forge_core::release::signature::{self, MOST_SIGNATURES};
-use forge_core::release::{Limits, ReleaseMetadata};
+use forge_core::release::{Limits, PROJECT, ReleaseMetadata};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::opened::Release;
@@ -318,6 +318,25 @@ impl<'r> Store<'r> {
             }
         }
         Ok(all)
+    }
+
+    /// That a folder does not hold a release of another project under the same commit: a layout has one name for each.
+    ///
+    /// # Errors
+    /// When it does.
+    pub(crate) async fn is_free_for(&self, metadata: &ReleaseMetadata) -> Result<(), Failure> {
+        let commit = &metadata.source.commit;
+        let tag = Reference::Tag(commit.as_str().to_owned());
+        let Some((_, bytes)) = self.try_manifest(&tag, self.limits.manifest).await? else { return Ok(()) };
+        let said = references(&bytes).map(|said| said.annotations).unwrap_or_default();
+        let own = metadata.project.to_string();
+        match said.get(PROJECT).filter(|project| **project != own) {
+            None => Ok(()),
+            Some(other) => {
+                let message = format!("{} holds a release of `{}` of commit {commit} already", self.place, clip(other));
+                Err(Failure::new(Code::BadArgument, message).hint("name another folder: one for each project"))
+            }
+        }
     }
 
     /// Gives a manifest, with all that it refers to, to another place, under these tags; under none it is there by its digest.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forge_core::code::Code;
-use forge_core::digest::CommitId;
+use forge_core::digest::{CommitId, Digest};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, Namespace, ProjectId, clip};
@@ -105,7 +105,7 @@ fn artifact(text: &str) -> Result<ArtifactReference, String> {
     if reference.is_empty() || reference.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err("the reference must not be empty or hold white space".to_owned());
     }
-    let digest = digest.parse().map_err(|error| format!("{error}"))?;
+    let digest = digest.parse::<Digest>().map_err(|error| error.to_string())?;
     Ok(ArtifactReference { reference: reference.to_owned(), digest })
 }
 
@@ -186,6 +186,8 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let mut reference = None;
         let mut pushed = None;
         if let Some(folder) = &arguments.output_layout {
+            let there = Store::open(&registry, &Place::Folder(folder.clone()), &limits)?;
+            there.is_free_for(&metadata).await?;
             layout_folder::write(folder, assembled.layout)?;
             output.say(&format!("{} {}", output.paint(Paint::Good, "wrote    "), folder.display()));
             if let Some(to) = &to {
@@ -206,8 +208,9 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
                 output.data(&format!("{}\n", reference.as_ref().unwrap_or(&digest)))?;
             }
             Format::Json => {
+                let layout = arguments.output_layout.as_ref().map(|folder| folder.display().to_string());
                 let document = json!({
-                    "digest": manifest.digest, "reference": reference, "layout": arguments.output_layout,
+                    "digest": manifest.digest, "reference": reference, "layout": layout,
                     "metadata": metadata,
                 });
                 output.data(&format!("{document:#}\n"))?;
