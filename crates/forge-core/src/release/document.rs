@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::json::{self, Refused};
 use super::{ImageReference, Limits, ReleaseError};
@@ -203,6 +203,22 @@ fn has_long_key(value: &Value) -> bool {
     }
 }
 
+/// Numbers as the reader of YAML has them, whole ones of 64 bits with a sign, so that a document is the same from JSON.
+fn as_yaml(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(as_yaml),
+        Value::Array(items) => items.iter_mut().for_each(as_yaml),
+        Value::Number(number) => {
+            if let (None, Some(large)) = (number.as_i64(), number.as_u64())
+                && let Some(float) = Number::from_f64(large as f64)
+            {
+                *number = float;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
 fn is_sorted(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.keys().is_sorted() && fields.values().all(is_sorted),
@@ -252,6 +268,7 @@ impl Document {
             return Err(bad(format!("{kind} `{}` has a key of more than {LONGEST_KEY} bytes", clip(&name))));
         }
         let mut value = value;
+        as_yaml(&mut value);
         value.sort_all_objects();
         Ok(Self { api_version, kind, namespace, name, value })
     }
@@ -492,6 +509,9 @@ mod tests {
         let found =
             all(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"b":"\ud83d\ude00\/"}}"#);
         assert_eq!(found[0].value["data"]["b"], "\u{1f600}/");
+        // The largest number of 64 bits is the same by way of YAML.
+        let large = all(r#"{"apiVersion":"v1","kind":"A","metadata":{"name":"a"},"n":[18446744073709551615,-1,1.0]}"#);
+        assert_eq!(all(&large[0].text()), large);
     }
 
     #[test]
