@@ -424,6 +424,33 @@ fn a_policy_says_who_must_have_signed() {
 }
 
 #[test]
+fn a_signature_of_another_release_or_too_many_of_them_stop_it() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let place = format!("{}/releases", registry.host());
+    world.write("source/a.yaml", &settings("1"));
+    let signed = digest(&world.build(COMMIT, &["--push", &place]).ok());
+    let other = digest(&world.build(OTHER, &["--push", &place]).ok());
+    let (key, public) = keys("ci");
+    world.forge(&["sign", &format!("{place}/shop/api:{COMMIT}"), "--key", &key]).ok();
+    let (name, kind) = ("releases/shop/api", "application/vnd.oci.image.manifest.v1+json");
+    let tag = |digest: &Digest| format!("sha256-{}.sig", digest.short(64));
+    let signature = registry.content(name, &registry.tag(name, &tag(&signed)).unwrap()).unwrap();
+    registry.put_manifest(name, kind, &signature, Some(&tag(&other)));
+    let verify = || world.forge(&["verify", &format!("{place}/shop/api:{OTHER}"), "--key", &public]);
+    let why = verify().failed(6, "N007");
+    assert!(why.contains(signed.as_str()) && why.contains(other.as_str()), "{why}");
+
+    let mut many: Value = serde_json::from_slice(&signature).unwrap();
+    let one = many["layers"][0].clone();
+    many["layers"] = vec![one; 10_000].into();
+    registry.put_manifest(name, kind, many.to_string().as_bytes(), Some(&tag(&other)));
+    let why = verify().failed(6, "N007");
+    assert!(why.contains("10000 signatures"), "{why}");
+    // A good one beside it is enough.
+    world.forge(&["verify", &format!("{place}/shop/api:{COMMIT}"), "--key", &public]).ok();
+}
+
+#[test]
 fn what_was_damaged_is_noticed_whatever_is_asked_of_it() {
     let world = World::new();
     world.write("source/a.yaml", &settings("1"));
