@@ -3,6 +3,7 @@
 //! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
 //! the way is known not to have come to the end.
 
+pub(crate) mod bus;
 pub(crate) mod root;
 
 use std::collections::BTreeSet;
@@ -412,14 +413,17 @@ async fn triggers(
     if events.pushes() {
         webhook_secret(cluster, places, done).await?;
     }
-    for placed in events.objects(places) {
-        apply(cluster, &placed, false, done).await?;
+    let objects = events.objects(places);
+    for placed in &objects {
+        apply(cluster, placed, false, done).await?;
     }
+    let mut notes: Vec<String> = bus::settle(cluster, places, &objects, done).await?.into_iter().collect();
     let place = format!("Service {WEBHOOK_SOURCE}-eventsource-svc:{WEBHOOK_PORT} in `{}`", places.workflows);
     let note = format!(
         "pushes are heard by {place}, path {WEBHOOK_PATH}, signed with what Secret {WEBHOOK_SECRET} holds: enter both at the Git host"
     );
-    Ok(if events.pushes() { vec![note] } else { Vec::new() })
+    notes.extend(events.pushes().then_some(note));
+    Ok(notes)
 }
 
 /// The first of Argo Events' definitions that is not there.

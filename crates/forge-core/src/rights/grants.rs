@@ -16,7 +16,7 @@ use super::{
 use crate::preflight::{Component, Purpose};
 
 /// Phase 0 and phase 1 look before they write. Who may not look is not stopped by it; an account that is made for it may.
-static LOOKS: [Rule; 9] = [
+static LOOKS: [Rule; 10] = [
     rule(Scope::Cluster, "", &["nodes"], &["list"], "nodes that can take a pod"),
     rule(Scope::Cluster, "storage.k8s.io", &["storageclasses"], &["list"], "where volumes would come from"),
     rule(Scope::Cluster, "apiextensions.k8s.io", &["customresourcedefinitions"], &["list"], "what is there of Argo"),
@@ -24,6 +24,7 @@ static LOOKS: [Rule; 9] = [
     rule(Scope::Everywhere, "", &["events"], &["list"], "why a pod does not start"),
     rule(Scope::Workflows, "", &["resourcequotas", "limitranges"], &["list"], "room for the pods of a run"),
     rule(Scope::Workflows, "", &["persistentvolumeclaims"], &["list"], "what checks left that were killed"),
+    rule(Scope::Workflows, "", &["pods/log"], &["get"], "why nothing is heard of events"),
     rule(Scope::Cluster, "argoproj.io", &["clusterworkflowtemplates"], &["get"], "what is there of Forge"),
     rule(
         Scope::Cluster,
@@ -117,8 +118,9 @@ static GIVING: [Rule; 1] =
 const ASKED_BY_THE_SERVER: [&str; 2] = ["escalate", "bind"];
 
 /// Rights that a good day does not need: kind, verbs, and the case that does.
-static RARELY: [(&str, &[&str], &[&str], &str); 17] = [
+static RARELY: [(&str, &[&str], &[&str], &str); 18] = [
     ("", &["pods"], &["delete"], "an agent pod is stuck"),
+    ("", &["pods/log"], &["get"], "what hears events does not stay up"),
     ("", &["events"], &["list"], "the pod of a check does not start"),
     (
         "",

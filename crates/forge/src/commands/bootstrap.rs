@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
+use crate::bootstrap::bus::{self, Standing};
 use crate::bootstrap::root::{Rooting, brings};
 use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
 use crate::cli::Global;
@@ -417,18 +418,20 @@ async fn checked(
         lacking = own::lacking(&cluster, (purpose.workflows.as_str(), purpose.argocd.as_str()), environments).await?;
     }
     objects.extend(render::receipts(&places, &purpose.environments));
-    let (mut signed, mut unwanted) = (false, Vec::new());
+    let (mut signed, mut unwanted, mut heard) = (false, Vec::new(), Standing::Well);
     if let Some(events) = events
         && own::undefined(&cluster).await?.is_none()
     {
-        objects.extend(events.objects(&places));
+        let triggers = events.objects(&places);
+        heard = bus::look(&cluster, &places, &triggers).await?;
+        objects.extend(triggers);
         signed = events.pushes();
         unwanted = own::unwanted(&cluster, &places, events).await?;
     }
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
-    let (objects, unwanted, lacking) = (&objects, &unwanted, &lacking);
-    let compared = Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, root };
+    let (objects, unwanted, lacking, heard) = (&objects, &unwanted, &lacking, &heard);
+    let compared = Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, heard, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

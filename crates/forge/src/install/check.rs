@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::{Found, Installing, found, lock};
 use crate::account::Stored;
+use crate::bootstrap::bus::Standing;
 use crate::bootstrap::root::{Found as Rooted, look};
 use crate::bootstrap::{SHORTEST_SECRET, key_length};
 use crate::cluster::{Cluster, ClusterError, path};
@@ -43,6 +44,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
     pub(crate) unwanted: &'c [Placed],
+    /// How what hears events stands.
+    pub(crate) heard: &'c Standing,
     /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
     /// the environments that the root set must not leave out.
     pub(crate) root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
@@ -196,11 +199,21 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Bootstrap
         checked.missing(OWN, &what, "`forge bootstrap` removes it");
         checked.unwanted.push(placed.object.clone());
     }
+    heard(compared.heard, &compared.purpose.workflows, checked);
     if checked.missing == before {
         let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
+}
+
+/// Whether what hears events can store them. What is not known is no reason to bootstrap again.
+fn heard(standing: &Standing, workflows: &str, checked: &mut BootstrapCheck) {
+    match (standing, standing.told(workflows)) {
+        (Standing::TooFew(_), Some((what, fix))) => checked.missing(OWN, &what, &fix),
+        (_, Some((what, fix))) => checked.advice(OWN, &what, &fix),
+        (_, None) => {}
+    }
 }
 
 /// An object of ours as it should be, and as it is.
@@ -468,6 +481,20 @@ mod tests {
         let short = json!({"data": {"secret": encoded("k")}});
         for (stored, missing) in [(Some(&long), 0), (Some(&short), 1), (None, 1)] {
             assert_eq!(tell(&|checked| key(stored, checked)).0, missing, "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_bus_that_hears_nothing_is_missing_and_one_that_may_not_be_looked_at_is_not() {
+        for (standing, missing, verdicts) in [
+            (Standing::Well, 0, vec![]),
+            (Standing::TooFew(Vec::new()), 1, vec!["missing"]),
+            (Standing::Unread("forge-push-x".to_owned()), 0, vec!["advice"]),
+        ] {
+            let mut checked = BootstrapCheck::default();
+            heard(&standing, "argo", &mut checked);
+            let told: Vec<&str> = checked.findings.iter().map(|finding| finding.verdict.as_str()).collect();
+            assert_eq!((checked.missing, told), (missing, verdicts), "{standing:?}");
         }
     }
 
