@@ -65,23 +65,16 @@ pub(crate) struct Wanted<'w> {
 pub(crate) struct Events<'w> {
     pub(crate) repository: &'w Repository,
     /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
-    pub(crate) environments: Vec<Selected<'w>>,
+    pub(crate) environments: Vec<&'w Environment>,
     /// All environments of forge.yaml: what is there of others of this repository is removed too.
     pub(crate) known: Vec<&'w EnvironmentName>,
     /// Whether anything may start runs by itself: not with `argo: {events: none}`.
     pub(crate) listens: bool,
 }
 
-/// An environment that is prepared.
-pub(crate) struct Selected<'w> {
-    pub(crate) environment: &'w Environment,
-    /// Its domain, where its env.yaml has one.
-    pub(crate) domain: Option<String>,
-}
-
 impl<'w> Events<'w> {
     /// With what forge.yaml says.
-    pub(crate) fn new(installation: &'w Installation, environments: Vec<Selected<'w>>) -> Self {
+    pub(crate) fn new(installation: &'w Installation, environments: Vec<&'w Environment>) -> Self {
         Self {
             repository: &installation.repository,
             environments,
@@ -90,12 +83,12 @@ impl<'w> Events<'w> {
         }
     }
 
-    fn trigger<'t>(&self, selected: &'t Selected<'_>) -> Option<Trigger<'t>> {
-        if self.listens { Trigger::of(selected.environment, selected.domain.as_deref()) } else { None }
+    fn trigger<'t>(&self, environment: &'t Environment) -> Option<Trigger<'t>> {
+        if self.listens { Trigger::of(environment) } else { None }
     }
 
     fn triggers(&self) -> Vec<Trigger<'_>> {
-        self.environments.iter().filter_map(|selected| self.trigger(selected)).collect()
+        self.environments.iter().filter_map(|environment| self.trigger(environment)).collect()
     }
 
     /// Whether a Git host tells of pushes.
@@ -112,9 +105,9 @@ impl<'w> Events<'w> {
     /// What an earlier forge.yaml may have asked for of these environments, and this one does not: names alone.
     fn withdrawn(&self, places: &Places) -> Vec<Placed> {
         let mut objects = Vec::new();
-        for selected in &self.environments {
-            let name = &selected.environment.name.value;
-            match self.trigger(selected) {
+        for environment in &self.environments {
+            let name = &environment.name.value;
+            match self.trigger(environment) {
                 None => objects.extend(starting(places, name)),
                 Some(trigger) if trigger.schedule.is_none() => objects.push(clock(places, name)),
                 Some(_) => {}
@@ -674,8 +667,7 @@ mod tests {
     fn what_no_longer_starts_runs_is_withdrawn_also_where_nothing_may_start_any() {
         let withdrawn = |events: &str, environment: &str| -> Vec<String> {
             let installation = installation(events, environment);
-            let selected = Selected { environment: &installation.environments[0], domain: None };
-            let events = Events::new(&installation, vec![selected]);
+            let events = Events::new(&installation, vec![&installation.environments[0]]);
             assert!(events.pushes() == environment.contains("ordered"), "{environment}");
             events.withdrawn(&Places::default()).iter().map(|placed| title(placed).0).collect()
         };

@@ -27,7 +27,7 @@ use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::bus::{self, Standing};
 use crate::bootstrap::root::{Rooting, brings};
-use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -142,8 +142,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
         if chosen {
-            let domain = load::domain(&folder, &files.environment.path);
-            selected.push(Selected { environment: &files.environment, domain });
+            selected.push(&files.environment);
             environments.push(name.clone());
             brought.insert(brings(&files.environment.path));
         }
