@@ -18,8 +18,8 @@ use forge_core::install::{PlannedObjects, PlannedWay, says, stamped};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::is_foreign;
 use forge_core::render::{
-    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
-    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, FormerPolicy, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH,
+    WEBHOOK_PORT, WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::root::{Root, identity, receipt};
 use forge_core::token;
@@ -160,6 +160,27 @@ pub(crate) async fn unwanted(
         if live.is_some_and(|live| render::is_ours(&live)) {
             found.push(placed);
         }
+    }
+    Ok(found)
+}
+
+/// Policies that an earlier version left for this namespace, as they are to go. Two of one account both hold, and an old one
+/// knows neither the image nor the fields of today.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn former(cluster: &Cluster, places: &Places) -> Result<Vec<Placed>, ClusterError> {
+    let mut found = Vec::new();
+    for former in FormerPolicy::all() {
+        let live = permitted(cluster.get(&at(&former.policy)).await)?.flatten();
+        if !live.is_some_and(|live| former.is_of(&live, &places.workflows)) {
+            continue;
+        }
+        let bound = permitted(cluster.get(&at(&former.binding)).await)?.flatten();
+        if bound.is_some_and(|live| former.binds(&live)) {
+            found.push(former.binding);
+        }
+        found.push(former.policy);
     }
     Ok(found)
 }
@@ -312,6 +333,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
     }
     let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    notes.extend(dropped(cluster, places, &mut done).await?);
     if let Some(events) = &wanted.events {
         notes.extend(triggers(wanted, events, &mut done).await?);
     }
@@ -428,6 +450,23 @@ pub(crate) async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>,
         }
     }
     Ok(None)
+}
+
+/// Removes the policies of an earlier version, now that those of this one are there; gives what somebody else has to remove.
+async fn dropped(cluster: &Cluster, places: &Places, done: &mut impl FnMut(&str)) -> Result<Vec<String>, Failure> {
+    let mut notes = Vec::new();
+    for placed in former(cluster, places).await? {
+        let (title, _) = title(&placed);
+        failpoint::write(&format!("{title} goes"));
+        match permitted(cluster.delete(&at(&placed)).await)? {
+            Some(()) => done(&format!("removed {title}: an earlier version left it")),
+            None => notes.push(format!(
+                "an earlier version left {title}, which minds what this one does, and it may not be removed: kubectl delete {}",
+                title.to_lowercase()
+            )),
+        }
+    }
+    Ok(notes)
 }
 
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).

@@ -429,8 +429,10 @@ async fn checked(
     }
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
-    let (objects, unwanted, lacking, heard) = (&objects, &unwanted, &lacking, &heard);
-    let compared = Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, heard, root };
+    let former = own::former(&cluster, &places).await?;
+    let (objects, unwanted, former, lacking, heard) = (&objects, &unwanted, &former, &lacking, &heard);
+    let compared =
+        Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, former, heard, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

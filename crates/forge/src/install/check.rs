@@ -44,6 +44,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
     pub(crate) unwanted: &'c [Placed],
+    /// What an earlier version left.
+    pub(crate) former: &'c [Placed],
     /// How what hears events stands.
     pub(crate) heard: &'c Standing,
     /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
@@ -194,17 +196,22 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Bootstrap
         let stored = cluster.get(&path::object(&secrets, WEBHOOK_SECRET)).await?;
         key(stored.as_ref(), checked);
     }
-    for placed in compared.unwanted {
-        let what = format!("{} starts runs that forge.yaml no longer asks for", identity(&placed.object));
-        checked.missing(OWN, &what, "`forge bootstrap` removes it");
-        checked.unwanted.push(placed.object.clone());
-    }
+    unwanted(compared.unwanted, "starts runs that forge.yaml no longer asks for", checked);
+    unwanted(compared.former, "was left by an earlier version", checked);
     heard(compared.heard, &compared.purpose.workflows, checked);
     if checked.missing == before {
         let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
+}
+
+/// What is to go.
+fn unwanted(objects: &[Placed], why: &str, checked: &mut BootstrapCheck) {
+    for placed in objects {
+        checked.missing(OWN, &format!("{} {why}", identity(&placed.object)), "`forge bootstrap` removes it");
+        checked.unwanted.push(placed.object.clone());
+    }
 }
 
 /// Whether what hears events can store them. What is not known is no reason to bootstrap again.
@@ -482,6 +489,18 @@ mod tests {
         for (stored, missing) in [(Some(&long), 0), (Some(&short), 1), (None, 1)] {
             assert_eq!(tell(&|checked| key(stored, checked)).0, missing, "{stored:?}");
         }
+    }
+
+    #[test]
+    fn what_an_earlier_version_left_is_told_and_named_for_programs() {
+        let former = forge_core::render::FormerPolicy::all().remove(0);
+        let mut checked = BootstrapCheck::default();
+        let policy = former.policy.object.clone();
+        unwanted(&[former.binding, former.policy], "was left by an earlier version", &mut checked);
+        assert_eq!((checked.missing, checked.unwanted.len()), (2, 2));
+        assert_eq!(checked.unwanted[1], policy);
+        let what = "ValidatingAdmissionPolicy forge-window-writer was left by an earlier version";
+        assert_eq!(checked.findings[1].what, what);
     }
 
     #[test]
