@@ -17,7 +17,8 @@ use forge_core::root::{self, Handover, Root, identity};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Found, Installing, found, lock};
+use super::found::{Found, found};
+use super::{Installing, lock};
 use crate::account::Stored;
 use crate::bootstrap::bus::Standing;
 use crate::bootstrap::root::{Found as Rooted, look};
@@ -317,7 +318,7 @@ fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Faults;
+    use super::super::found::Faults;
     use super::*;
     use forge_core::install::{Managed, NextStep, Receipt, Revision, Status};
     use forge_core::preflight::Intents;
