@@ -254,6 +254,14 @@ impl Cluster {
         self.send(Method::PATCH, &uri, "application/apply-patch+yaml", object.to_string().into_bytes()).await
     }
 
+    /// The last lines that a container of a pod wrote: of the one that runs, or of the last one that ended.
+    pub(crate) async fn log(&self, pod: &str, container: &str, lines: u32) -> Result<String, ClusterError> {
+        let uri = format!("{pod}/log?container={container}&tailLines={lines}");
+        let request = Request::get(&uri).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        within(&uri, async { Ok(self.client.request_text(request).await?) }).await
+    }
+
     /// Removes an object; one that is not there is no error.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ClusterError> {
         let body = br#"{"propagationPolicy":"Background"}"#.to_vec();

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::rest::contents;
 use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
-use crate::bootstrap::applied;
+use crate::bootstrap::{applied, former};
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
 use crate::install::{Outcome, Removing, lock, uninstall, whose_release};
@@ -291,6 +291,7 @@ impl Teardown<'_> {
         let mut objects = applied(self.places, std::slice::from_ref(&self.environment.name), handed);
         objects.extend(render::of_events(self.places));
         objects.reverse();
+        objects.extend(former(self.cluster, self.places).await?);
         for placed in objects {
             let kind = placed.object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             self.remove_one(&placed.collection, &kind, name_of(&placed.object), Owned::Follow, record).await?;
