@@ -281,7 +281,7 @@ mod tests {
     use crate::git_reader::{GitCredentials, GitReader};
     use crate::prove::Prover;
     use crate::recorder::Recorder;
-    use crate::serve::Work;
+    use crate::serve::{Gather, Work};
 
     /// A run of three nodes that do not wait for each other.
     fn plan() -> RunPlan {
@@ -350,7 +350,7 @@ mod tests {
         let git = Arc::new(GitReader::temporary(GitCredentials::Mounted(folder.path().join("git"))).unwrap());
         let feed = plugin.feed.clone();
         let prover = Prover::new(&plan, deadline, feed, recorder.clone(), git, plugin.metrics.clone());
-        let open = Arc::new(Open { work: Work::Prove(prover), recorder });
+        let open = Arc::new(Open { work: Work::Prove(prover), recorder, gather: Gather::new(plan.gathers()) });
         let run: RunId = "r-1".parse().unwrap();
         plugin.watch_over(&run, &open);
         let taken: Vec<String> = lock(&plugin.nodes).keys().map(|(_, node)| node.to_string()).collect();
