@@ -117,17 +117,21 @@ pub(super) fn webhooks(live: &Live<'_>) -> Judged {
 
 /// Objects that nobody converts can be neither listed nor deleted.
 pub(super) fn conversions(live: &Live<'_>) -> Judged {
-    let (mut silent_now, mut later, mut converted) = (Vec::new(), Vec::new(), 0);
+    let (mut silent_now, mut theirs, mut later, mut converted) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for definition in &live.facts.definitions {
         let Some(service) = &definition.conversion else { continue };
         converted += 1;
+        let (plural, group) = definition.name.split_once('.').unwrap_or((&definition.name, ""));
+        let listed = live.inventory.known((group, plural)).map(Complete::items);
         if let Some(why) = silent(live, service) {
-            silent_now.push(format!("{}: {service} {why}", definition.name));
+            // What has no objects that go, and of which that is known, is in nobody's way.
+            let concerns = listed.is_none_or(|all| all.iter().any(|item| live.ownership.of(item).goes()));
+            let found = if concerns { &mut silent_now } else { &mut theirs };
+            found.push(format!("{}: {service} {why}", definition.name));
             continue;
         }
         let Some(goes) = owner(live, service).filter(|goes| goes.goes()) else { continue };
-        let (plural, group) = definition.name.split_once('.').unwrap_or((&definition.name, ""));
-        let all = live.inventory.known((group, plural)).map(Complete::items).unwrap_or_default();
+        let all = listed.unwrap_or_default();
         let outlive = |item: &&Item| live.order.outlives(live.ownership.of(item), goes);
         let outliving: Vec<String> = all.iter().filter(outlive).map(Item::place).collect();
         if !outliving.is_empty() {
@@ -144,6 +148,16 @@ pub(super) fn conversions(live: &Live<'_>) -> Judged {
             "let its service answer again, or take the conversion away where one version is enough: `kubectl patch crd NAME --type=merge -p '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}'`",
         );
         findings.push(finding.because(silent_now));
+    }
+    if !theirs.is_empty() {
+        let finding = Foretold::new(
+            Rule::Conversions,
+            Severity::Note,
+            format!("{} that nobody converts now, without objects that go", count(theirs.len(), "definition")),
+            "it does not stand in the way",
+            "tell whoever they belong to",
+        );
+        findings.push(finding.because(theirs));
     }
     if !later.is_empty() {
         let finding = Foretold::new(
