@@ -83,10 +83,11 @@ pub(crate) async fn snapshot(cluster: &Cluster, workflows: &str, argocd: &str, s
             Ok(inventory) => Snapshot::of(&inventory).packed().map_err(|error| error.to_string()),
             Err(failure) => Err(failure.message),
         },
-        // A platform that is there already is not what was there before it; whoever may not look cannot know.
+        // A platform that is there already is not what was there before it.
+        (Ok(Some(_)), _) | (_, Ok(Some(_))) => return Before::nothing(),
+        // Whoever may not look cannot know.
         (Err(error), _) => Err(error.to_string()),
         (_, Err(failure)) => Err(failure.message),
-        _ => return Before::nothing(),
     };
     match taken {
         Ok(packed) => Before { workflows: workflows.to_owned(), packed: Some(packed), kept: Cell::new(false) },

@@ -10,8 +10,17 @@ fn owner<'l>(live: &'l Live<'_>, reference: &ServiceRef) -> Option<&'l Whose> {
     live.facts.service(reference).map(|service| live.ownership.of_uid(&service.uid))
 }
 
+/// A kind is there and could not be read, so that nothing is known of its objects. That is told by a rule of its own.
+fn is_unread(live: &Live<'_>, of: (&str, &str)) -> bool {
+    let listed = live.inventory.kind(of).is_none() || live.inventory.known(of).is_some();
+    !listed || live.facts.gaps.iter().any(|gap| gap.what == of.1)
+}
+
 /// Why nobody answers at a service now.
 fn silent(live: &Live<'_>, reference: &ServiceRef) -> Option<&'static str> {
+    if is_unread(live, ("", "services")) || is_unread(live, ("discovery.k8s.io", "endpointslices")) {
+        return None;
+    }
     match live.facts.service(reference) {
         None => Some("is not there"),
         Some(service) if !service.ready => Some("has no endpoint that is ready"),
