@@ -231,6 +231,11 @@ impl Cluster {
             items.extend(found);
             rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();
             if rest.is_empty() {
+                let left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                if left > 0 {
+                    let message = format!("a list ends although {left} more objects are said to follow");
+                    return Err(ClusterError::Unreadable(message));
+                }
                 return Ok(items);
             }
         }

@@ -26,6 +26,10 @@ struct Fake {
     writes: Vec<String>,
     /// How often this collection comes back empty although something is in it.
     empty: Option<(String, usize)>,
+    /// This collection ends too soon, and says itself that there is more.
+    short: Option<String>,
+    /// This collection may not be listed.
+    forbidden: Option<String>,
 }
 
 impl Fake {
@@ -55,6 +59,15 @@ impl Fake {
         {
             *times -= 1;
             return (200, json!({"items": []}));
+        }
+        if self.short.as_deref() == Some(path) {
+            return (200, json!({"metadata": {"resourceVersion": "1", "remainingItemCount": 2}, "items": []}));
+        }
+        if self.forbidden.as_deref() == Some(path) {
+            return (
+                403,
+                json!({"kind": "Status", "code": 403, "message": format!("{path} is forbidden"), "reason": "Forbidden"}),
+            );
         }
         let inside = |(at, _): &(&String, &Value)| at.rsplit_once('/').is_some_and(|(parent, _)| parent == path);
         let items: Vec<Value> = self.objects.iter().filter(inside).map(|(_, object)| object.clone()).collect();
@@ -204,6 +217,23 @@ fn a_list_that_lacks_what_is_there_is_not_believed() {
     let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
     assert!(err.contains("the list of Applications lacks `db`, which is there: it is not believed"), "{err}");
     assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn a_page_that_ends_too_soon_or_may_not_be_read_stops_it_before_anything_is_written() {
+    let folder = repository();
+    let mut short = fake(&[application("db", &json!({}))]);
+    short.short = Some(APPLICATIONS.to_owned());
+    let (port, short) = serve(short);
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
+    assert!(err.contains("2 more objects are said to follow"), "{err}");
+    assert_eq!(short.lock().unwrap().writes, Vec::<String>::new());
+    let mut forbidden = fake(&[application("db", &json!({}))]);
+    forbidden.forbidden = Some(APPLICATIONS.to_owned());
+    let (port, forbidden) = serve(forbidden);
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-D002]"), "{err}");
+    assert_eq!(forbidden.lock().unwrap().writes, Vec::<String>::new());
 }
 
 #[test]

@@ -154,12 +154,10 @@ impl Made {
         policy: PvPolicy,
         last: Option<bool>,
     ) -> Asked<'a> {
-        let goes = |ix: &NodeIx| {
-            let node = self.graph.node(*ix);
-            let own = self.environment.whole || self.members.contains(&node.id);
-            // All environments share Crossplane.
-            own && (last == Some(true) || !is_shared(&self.graph, *ix))
-        };
+        let own = |ix: &&NodeIx| self.environment.whole || self.members.contains(&self.graph.node(**ix).id);
+        // All environments share Crossplane.
+        let (shared, nodes): (Vec<NodeIx>, Vec<NodeIx>) =
+            self.nodes.iter().filter(own).copied().partition(|ix| is_shared(&self.graph, *ix));
         Asked {
             cluster,
             environment: &self.environment.name,
@@ -167,7 +165,8 @@ impl Made {
             argocd: &self.environment.argocd,
             workflows,
             graph: &self.graph,
-            nodes: self.nodes.iter().copied().filter(goes).collect(),
+            nodes,
+            shared,
             more: Vec::new(),
             last,
             policy,

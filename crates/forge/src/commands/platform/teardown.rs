@@ -173,7 +173,7 @@ async fn looked(arguments: &Arguments, made: &Made, output: &mut Output<'_>) -> 
         })?;
         return Ok(report.exit());
     }
-    let Looked { inventory: all, claims } = inventory::looked(&asked).await?;
+    let Looked { inventory: all, claims, .. } = inventory::looked(&asked).await?;
     let snapshot = inventory::stored(&cluster, workflows).await?;
     let stays = Stays::default();
     let began = Began { claims: &claims, before: None, snapshot: snapshot.as_ref(), stays: &stays };
