@@ -107,7 +107,7 @@ pub(super) fn load_balancers(live: &Live<'_>) -> Judged {
         let cleaned = thing.item.finalizers.iter().any(|finalizer| finalizer.name == CLEANUP);
         match (service.addresses.is_empty(), cleaned, thing.item.finalizers.is_empty()) {
             (false, false, true) if !service.given_inside => {
-                leaking.push(format!("{}: {addresses}, and no finalizer", thing.told()))
+                leaking.push(format!("{}: {addresses}, and no finalizer", thing.told()));
             }
             (true, true, _) => waiting.push(format!("{}: {CLEANUP}, and no address", thing.told())),
             _ => {}
