@@ -189,9 +189,11 @@ impl<'l> Looker<'l> {
         let known: Vec<ApplicationId> = names.filter_map(|name| name.id()).collect();
         let odd = |all: BTreeMap<ApplicationId, ApplicationFacts>| {
             let known: BTreeSet<&ApplicationId> = known.iter().collect();
-            // A part of the platform has no extras of its own.
-            if question.plan.scope == Scope::Platform { strangers(environment, &known, &all) } else { Vec::new() }
+            strangers(environment, &known, &all)
         };
+        // A part of the platform has no extras of its own, so that they may not be seen is no matter.
+        let whole = question.plan.scope == Scope::Platform;
+        let strangers = if whole { applications.all.map(odd) } else { Looked::Saw(Vec::new()) };
         Ok(Facts {
             environment: environment.clone(),
             scope: question.plan.scope.clone(),
@@ -200,7 +202,7 @@ impl<'l> Looker<'l> {
             branch,
             nodes,
             known: known.iter().map(|id| id.name().to_owned()).collect(),
-            strangers: applications.all.map(odd),
+            strangers,
             controllers,
             project,
             holder,

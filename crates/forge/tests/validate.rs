@@ -753,8 +753,15 @@ fn a_scope_brings_its_predecessors_along_and_leaves_the_rest_alone() {
     answers.get_mut(APPLICATIONS).unwrap()["items"].as_array_mut().unwrap().push(extra);
     let (code, told, report) = home.found(answers.clone(), &["--scope", "app:argocd/db"]);
     assert_eq!((code, told.len(), report["statistics"]["nodes"].as_u64()), (0, 0, Some(2)), "{report:#}");
-    let (code, told, _) = home.found(answers, &["--scope", "app:api"]);
+    let (code, told, _) = home.found(answers.clone(), &["--scope", "app:api"]);
     assert_eq!((code, told), (1, [("argocd/api".to_owned(), "unhealthy".to_owned())].into()));
+    // Whoever may get and not list them lacks nothing for a part.
+    for node in NODES {
+        answers.insert(format!("{APPLICATIONS}/{node}"), application(node, &home.head));
+    }
+    answers.insert(APPLICATIONS.to_owned(), Value::Null);
+    let (code, told, report) = home.found(answers, &["--scope", "app:argocd/db"]);
+    assert_eq!((code, told.len()), (0, 0), "{report:#}");
 }
 
 #[test]
@@ -893,7 +900,7 @@ fn while_it_watches_a_cluster_that_stops_answering_is_told_and_never_ends_as_hea
     let child = command.spawn().unwrap();
     let said = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
     eventually("the first look is told", || said("  healthy: 7 of 7 components healthy"));
-    let before = server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(503)).unwrap();
+    let before = server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(500)).unwrap();
     eventually("that nothing was seen is told", || said("  not looked at: "));
     // It goes on, and sees what is there when the cluster is back.
     server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), before);
@@ -903,7 +910,7 @@ fn while_it_watches_a_cluster_that_stops_answering_is_told_and_never_ends_as_hea
     eventually("all is well again", || said("  argocd/db: degraded → healthy"));
     let told = || fs::read_to_string(&log).unwrap().matches("  not looked at: ").count();
     let earlier = told();
-    server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(503));
+    server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(500));
     eventually("it is gone again", || told() > earlier);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
