@@ -122,6 +122,7 @@ pub(crate) async fn survey(cluster: &Cluster, workflows: &str, made: &Made) -> R
         let message = "Applications of the environment are there, and the cluster is not prepared for runs";
         return Err(Failure::new(Code::NotBootstrapped, message).hint("`forge bootstrap`, then tear down again"));
     }
+    look::refuse_unremovable(cluster, made, &seen).await?;
     Ok(Found { place: Place { cluster: cluster.clone(), places }, prepared, seen })
 }
 
