@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forge_core::code::Code;
+use forge_core::code::{Class, Code};
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::name::{ApplicationId, NodeId, clip};
@@ -402,7 +402,14 @@ impl Conductor<'_> {
         {
             let _ = entered.window.hold(&open).await;
         }
-        let verdict = result(&self.plan, &self.standing().record, false);
+        let verdict = match result(&self.plan, &self.standing().record, false) {
+            // All nodes are gone, and what comes after them did not get to its end: whoever begins again takes it up from here.
+            Verdict::Done if self.plan.action == RunAction::Teardown => match failure.code.class() {
+                Class::Timeout => Verdict::TimedOut,
+                _ => Verdict::Failed,
+            },
+            verdict => verdict,
+        };
         self.end(verdict, Some(failure.message.clone())).await
     }
 
