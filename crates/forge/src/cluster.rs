@@ -231,7 +231,7 @@ impl Cluster {
             items.extend(found);
             rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();
             if rest.is_empty() {
-                return Ok(items);
+                return if is_cut_off(&page) { Err(unreadable("a list was cut off")) } else { Ok(items) };
             }
         }
     }
@@ -305,6 +305,11 @@ async fn asked(client: &kube::Client, uri: &str, accept: &str) -> Result<Value, 
     let request = Request::get(uri).header("accept", accept).body(Vec::new());
     let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
     within(uri, async { Ok(client.request::<Value>(request).await?) }).await
+}
+
+/// A last page that says that there is more.
+fn is_cut_off(page: &Value) -> bool {
+    page.pointer("/metadata/remainingItemCount").and_then(Value::as_i64).is_some_and(|more| more > 0)
 }
 
 fn unreadable(text: &str) -> ClusterError {

@@ -74,6 +74,8 @@ const LONGER: u64 = 3600;
 const LISTED: Duration = Duration::from_secs(180);
 /// How long what goes by itself, such as the volume of a claim, may take before it is called left.
 const SETTLING: Duration = Duration::from_secs(30);
+/// How much of its time a teardown keeps to say what did not go.
+const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How many rights a message names.
 const NAMED: usize = 10;
 
@@ -466,9 +468,9 @@ impl<'t> Teardown<'t> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The same, at most so much.
+    /// The same, at most so much, and with time left to say what did not go.
     fn within(&self, limit: Duration) -> Duration {
-        limit.min(self.left())
+        limit.min(self.left().saturating_sub(LAST_WORDS))
     }
 
     /// Waits until an object is gone; gives what is there of it when the time is over.

@@ -26,6 +26,8 @@ struct Fake {
     writes: Vec<String>,
     /// How often this collection comes back empty although something is in it.
     empty: Option<(String, usize)>,
+    /// This collection comes back without its end.
+    cut: Option<String>,
 }
 
 impl Fake {
@@ -44,7 +46,16 @@ impl Fake {
             return (200, object.clone());
         }
         // The last part of a collection is a plural, of an object a name.
-        let collections = ["applications", "applicationsets", "configmaps", "namespaces", "jobs", "secrets"];
+        let collections = [
+            "applications",
+            "applicationsets",
+            "configmaps",
+            "namespaces",
+            "jobs",
+            "secrets",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+        ];
         let last = path.rsplit('/').next().unwrap_or_default();
         if !collections.contains(&last) {
             return missing();
@@ -55,6 +66,9 @@ impl Fake {
         {
             *times -= 1;
             return (200, json!({"items": []}));
+        }
+        if self.cut.as_deref() == Some(path) {
+            return (200, json!({"items": [], "metadata": {"remainingItemCount": 3}}));
         }
         let inside = |(at, _): &(&String, &Value)| at.rsplit_once('/').is_some_and(|(parent, _)| parent == path);
         let items: Vec<Value> = self.objects.iter().filter(inside).map(|(_, object)| object.clone()).collect();
@@ -203,6 +217,95 @@ fn a_list_that_lacks_what_is_there_is_not_believed() {
     let (port, fake) = serve(fake);
     let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
     assert!(err.contains("the list of Applications lacks `db`, which is there: it is not believed"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn a_list_that_was_cut_off_is_not_believed() {
+    let folder = repository();
+    let (port, fake) = serve(Fake { cut: Some(APPLICATIONS.to_owned()), ..Fake::default() });
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
+    assert!(err.contains("a list was cut off"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn what_only_has_a_name_of_the_environment_is_somebody_elses_and_stays() {
+    let folder = repository();
+    let theirs = "https://git.example.com/theirs.git";
+    let directories = json!([{"path": "dev/apps/*/*"}]);
+    let generators = json!([{"git": {"repoURL": theirs, "directories": directories}}]);
+    let metadata = json!({"name": "dev-apps", "namespace": "argocd", "uid": "s", "resourceVersion": "1"});
+    let set = (format!("{SETS}/dev-apps"), json!({"metadata": metadata, "spec": {"generators": generators}}));
+    let owner = json!({"ownerReferences": [{"kind": "ApplicationSet", "name": "dev-apps", "uid": "s"}]});
+    let (path, mut bootstrap) = application("dev-bootstrap", &json!({}));
+    bootstrap["spec"]["source"] = json!({"repoURL": theirs, "path": "dev"});
+    let (port, fake) = serve(fake(&[set, application("dev-theirs", &owner), (path, bootstrap)]));
+    let (out, err) = told(&teardown(folder.path(), port, &["--confirm", "dev", "-o", "json"]), 0);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert!(report["message"].as_str().unwrap().starts_with("nothing was there to remove"), "{report}\n{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn volumes_of_namespaces_that_no_node_is_left_in_are_secured_before_anything_goes() {
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let volume = json!({
+        "metadata": {"name": "pv-1", "uid": "v", "resourceVersion": "1"},
+        "spec": {"persistentVolumeReclaimPolicy": "Delete", "claimRef": {"namespace": "shop", "name": "data"}},
+        "status": {"phase": "Bound"},
+    });
+    let (port, fake) = serve(fake(&[
+        ("/api/v1/namespaces/shop".to_owned(), namespace),
+        ("/api/v1/persistentvolumes/pv-1".to_owned(), volume),
+    ]));
+    let ended = teardown(folder.path(), port, &["--confirm", "dev"]);
+    // The fake writes nothing, so that it ends there: the volume came first, and the namespace is still there.
+    assert_ne!(ended.status.code(), Some(0));
+    assert_eq!(fake.lock().unwrap().writes, ["PATCH /api/v1/persistentvolumes/pv-1"]);
+}
+
+#[test]
+fn a_token_that_a_killed_teardown_left_is_taken_back_though_no_node_is_left() {
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let token = json!({"metadata": {"name": "forge-teardown-dev", "namespace": "argo", "labels": labels}});
+    let (port, fake) =
+        serve(fake(&[another(), ("/api/v1/namespaces/argo/secrets/forge-teardown-dev".to_owned(), token)]));
+    let _ = teardown(folder.path(), port, &["--confirm", "dev"]);
+    assert_eq!(fake.lock().unwrap().writes, ["DELETE /api/v1/namespaces/argo/secrets/forge-teardown-dev"]);
+}
+
+/// The receipt of another environment: what all share stays.
+fn another() -> (String, Value) {
+    let metadata = json!({"name": "forge-bootstrap-other", "namespace": "elsewhere"});
+    ("/api/v1/configmaps/forge-bootstrap-other".to_owned(), json!({"metadata": metadata}))
+}
+
+/// What says that runs can take place.
+fn prepared() -> (String, Value) {
+    let annotations = json!({"forge.projectcatalyst.io/image": "registry.example.com/forge@sha256:0"});
+    let plugin = json!({"metadata": {"name": "forge-executor-plugin", "annotations": annotations}});
+    ("/api/v1/namespaces/argo/configmaps/forge-executor-plugin".to_owned(), plugin)
+}
+
+#[test]
+fn without_its_project_or_its_cluster_argo_cd_could_not_remove_an_application_and_nothing_is_written() {
+    let folder = repository();
+    let (port, fake_one) = serve(fake(&[another(), prepared(), application("db", &json!({}))]));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-U007]") && err.contains("AppProject dev of `db`"), "{err}");
+    assert_eq!(fake_one.lock().unwrap().writes, Vec::<String>::new());
+
+    let project = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev".to_owned();
+    let (path, mut db) = application("db", &json!({}));
+    db["spec"]["destination"] = json!({"name": "east", "namespace": "db"});
+    let objects = [another(), prepared(), (project, json!({"metadata": {"name": "dev"}})), (path, db)];
+    let (port, fake) = serve(fake(&objects));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-U007]") && err.contains("the Secret of cluster east of `db`"), "{err}");
     assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
 }
 

@@ -10,7 +10,7 @@ use forge_core::render::{self, ENVIRONMENT_LABEL, EXECUTOR_ACCOUNT, MANAGED_BY, 
 use forge_core::run::{Record, RunNode, RunPlan};
 use forge_core::teardown::inventory::Kind;
 use forge_core::teardown::{
-    Content, Member, RemovalRecord, brings, definition_stays, foreign, is_definition, is_environments,
+    Content, Member, Remnant, RemovalRecord, brings, definition_stays, foreign, is_definition, is_environments,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
@@ -24,6 +24,8 @@ use crate::failpoint;
 const NAMESPACES: &str = "/api/v1/namespaces";
 /// How often what was given up by name is looked at while namespaces go.
 const STEP: Duration = Duration::from_secs(5);
+/// How many objects a sentence names.
+const NAMED: usize = 3;
 /// Kinds that are listed at a time.
 const AT_ONCE: usize = 8;
 
@@ -264,10 +266,32 @@ impl Teardown<'_> {
             };
             match left {
                 None => record.borrow_mut().removed(shown),
-                Some(remnant) => record.borrow_mut().orphan(shown, remnant.told(jiff::Timestamp::now())),
+                Some(remnant) => {
+                    let why = format!("{}{}", remnant.told(jiff::Timestamp::now()), self.kept_inside(place).await);
+                    record.borrow_mut().orphan(shown, why);
+                }
             }
         }
         Ok(())
+    }
+
+    /// What keeps a namespace, in words: what is in it, is going, and does not go. Nothing where that cannot be told.
+    async fn kept_inside(&self, place: &str) -> String {
+        let Ok(contents) = contents(self.cluster, &self.kinds, place).await else { return String::new() };
+        kept_by(&contents, jiff::Timestamp::now())
+    }
+}
+
+/// Objects that finalizers keep, with whose those are and for how long, after something else that was said.
+fn kept_by(contents: &[Content], now: jiff::Timestamp) -> String {
+    let remnants = contents.iter().map(|content| Remnant::read(&content.id(), &content.object));
+    let stuck: Vec<Remnant> =
+        remnants.filter(|remnant| remnant.deleting.is_some() && !remnant.finalizers.is_empty()).collect();
+    let told: Vec<String> = stuck.iter().take(NAMED).map(|remnant| remnant.told(now)).collect();
+    match stuck.len().saturating_sub(NAMED) {
+        _ if told.is_empty() => String::new(),
+        0 => format!("; in it: {}", told.join("; ")),
+        more => format!("; in it: {}; and {more} more", told.join("; ")),
     }
 }
 
@@ -304,4 +328,30 @@ pub(super) async fn contents(cluster: &Cluster, kinds: &Kinds, namespace: &str) 
         }
     }
     Ok(found.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_namespace_is_named_with_whose_it_is_and_for_how_long() {
+        let now: jiff::Timestamp = "2026-11-16T10:02:00Z".parse().unwrap();
+        let content = |name: &str, finalizers: Value, going: bool| {
+            let mut metadata = json!({"name": name, "namespace": "shop", "finalizers": finalizers});
+            if going {
+                metadata["deletionTimestamp"] = json!("2026-11-16T10:00:00Z");
+            }
+            Content { kind: "Widget".to_owned(), object: json!({"metadata": metadata}) }
+        };
+        let held = content("held", json!(["example.com/protect"]), true);
+        let others = [content("a", json!([]), true), content("b", json!(["x"]), false)];
+        assert_eq!(kept_by(&others, now), "");
+        let told = kept_by(&[others[0].clone(), held.clone()], now);
+        assert_eq!(told, "; in it: Widget/shop/held, kept by `example.com/protect` of an unknown owner for 2m");
+        let many = [held.clone(), held.clone(), held.clone(), held];
+        assert!(kept_by(&many, now).ends_with("; and 1 more"));
+    }
 }
