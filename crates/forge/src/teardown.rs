@@ -75,7 +75,7 @@ const LISTED: Duration = Duration::from_secs(180);
 /// How long what goes by itself, such as the volume of a claim, may take before it is called left.
 const SETTLING: Duration = Duration::from_secs(30);
 /// How much of its time a teardown keeps to say what did not go.
-const LAST_WORDS: Duration = Duration::from_secs(20);
+const LAST_WORDS: Duration = Duration::from_secs(30);
 /// How many rights a message names.
 const NAMED: usize = 10;
 
