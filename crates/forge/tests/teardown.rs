@@ -8,9 +8,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use forge_testkit::sandbox::eventually;
 use serde_json::{Value, json};
 
 const FORGE: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  argo: {cd: existing, workflows: existing, events: none}\n  environments: [{name: dev, cluster: in-cluster, sync: manual}, {name: qa, cluster: other, sync: manual}]\n";
@@ -22,6 +24,8 @@ const SETS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets
 #[derive(Default)]
 struct Fake {
     objects: BTreeMap<String, Value>,
+    /// What was asked, in order.
+    asked: Vec<String>,
     /// What was asked that is no question, in order.
     writes: Vec<String>,
     /// How often this collection comes back empty although something is in it.
@@ -42,6 +46,7 @@ impl Fake {
             self.writes.push(format!("{method} {path}"));
             return (405, json!({"kind": "Status", "code": 405, "message": "only questions are answered"}));
         }
+        self.asked.push(path.to_owned());
         if let Some(object) = self.objects.get(path) {
             return (200, object.clone());
         }
@@ -127,6 +132,13 @@ fn repository() -> tempfile::TempDir {
 
 /// `platform teardown` of `dev` on this cluster.
 fn teardown(folder: &Path, port: u16, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["120", env!("CARGO_BIN_EXE_forge")]);
+    of_dev(command, folder, port, arguments).output().unwrap()
+}
+
+/// The arguments and the environment of it.
+fn of_dev(mut command: Command, folder: &Path, port: u16, arguments: &[&str]) -> Command {
     let kubeconfig = folder.join("kubeconfig");
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -135,10 +147,10 @@ fn teardown(folder: &Path, port: u16, arguments: &[&str]) -> Output {
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     });
     fs::write(&kubeconfig, text.to_string()).unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["120", env!("CARGO_BIN_EXE_forge"), "-C"]).arg(folder).args(["platform", "teardown", "-e", "dev"]);
+    command.arg("-C").arg(folder).args(["platform", "teardown", "-e", "dev"]);
     command.args(arguments).env("FORGE_KUBECONFIG_PATH", kubeconfig).env("NO_COLOR", "1");
-    command.env_remove("FORGE_CONFIRM").output().unwrap()
+    command.env_remove("FORGE_CONFIRM");
+    command
 }
 
 fn told(output: &Output, code: i32) -> (String, String) {
@@ -265,6 +277,41 @@ fn volumes_of_namespaces_that_no_node_is_left_in_are_secured_before_anything_goe
     // The fake writes nothing, so that it ends there: the volume came first, and the namespace is still there.
     assert_ne!(ended.status.code(), Some(0));
     assert_eq!(fake.lock().unwrap().writes, ["PATCH /api/v1/persistentvolumes/pv-1"]);
+}
+
+#[test]
+fn what_is_in_a_namespace_is_not_taken_for_nothing_because_one_list_came_back_empty() {
+    const INSIDE: &str = "/api/v1/namespaces/shop/configmaps";
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let theirs = json!({"metadata": {"name": "theirs", "namespace": "shop", "uid": "c", "resourceVersion": "1"}});
+    let verbs = json!(["get", "list", "delete"]);
+    let kinds = json!([{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": verbs}]);
+    let mut fake = fake(&[
+        ("/apis".to_owned(), json!({"kind": "APIGroupList", "groups": []})),
+        ("/api/v1".to_owned(), json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": kinds})),
+        ("/api/v1/namespaces/shop".to_owned(), namespace),
+        (format!("{INSIDE}/theirs"), theirs),
+        another(),
+    ]);
+    fake.empty = Some((INSIDE.to_owned(), 1));
+    let (port, fake) = serve(fake);
+    let command = Command::new(env!("CARGO_BIN_EXE_forge"));
+    let mut command = of_dev(command, folder.path(), port, &["--confirm", "dev"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // What comes after namespaces, or a write. That the end is looked at for a while is of no interest here.
+    eventually("the namespace was looked into", Duration::from_secs(60), || {
+        let fake = fake.lock().unwrap();
+        let after = fake.asked.iter().skip_while(|path| *path != INSIDE);
+        let over = !fake.writes.is_empty() || after.clone().any(|path| path.contains("/appprojects/"));
+        if over { Ok(()) } else { Err(format!("{:?}", fake.asked)) }
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let fake = fake.lock().unwrap();
+    assert_eq!(fake.writes, Vec::<String>::new());
+    assert!(fake.asked.iter().filter(|path| *path == INSIDE).count() > 1, "{:?}", fake.asked);
 }
 
 #[test]
