@@ -105,12 +105,13 @@ fn data_of(stage: &Stage, volume: &str) -> PathBuf {
     kubeconfig.ancestors().nth(2).unwrap().join("tmp").join(volume)
 }
 
-/// A definition that a node brings.
-fn definition(group: &str) -> File {
+/// A definition that a node brings, and that its chart may want to keep.
+fn definition(group: &str, keep: bool) -> File {
+    let annotations = if keep { json!({"helm.sh/resource-policy": "keep"}) } else { json!({}) };
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let object = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("widgets.{group}")},
+        "metadata": {"name": format!("widgets.{group}"), "annotations": annotations},
         "spec": {
             "group": group, "scope": "Namespaced",
             "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
@@ -237,9 +238,11 @@ fn four_nodes_go_in_reverse_their_volume_stays_and_nothing_of_anybody_else_is_to
 
 #[test]
 fn a_part_goes_alone_a_pod_per_node_comes_to_the_same_and_it_can_be_deployed_again() {
+    let mut group = String::new();
     let stage = Stage::new("teardown-part", false, |options| {
+        group = format!("{}.example.com", options.environment);
         let base = TwinNode::new("base", &[], vec![deployment("base", &options.image, 1, &[])]);
-        vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1")])]
+        vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1"), definition(&group, true)])]
     });
     let keeper = Keeper::new(&stage);
     stage.deploy(0);
@@ -255,6 +258,13 @@ fn a_part_goes_alone_a_pod_per_node_comes_to_the_same_and_it_can_be_deployed_aga
     assert_eq!(report["statistics"]["proven"], 2, "{report:#}");
     let report = teardown(&stage, 0, &[]);
     assert_eq!(report["statistics"]["gone"], 2, "{report:#}");
+    // What its chart keeps is there, and is told.
+    let kept = format!("widgets.{group}");
+    assert!(exists(&stage, &["crd", &kept]), "{report:#}");
+    let told =
+        report["removal"]["kept"].as_array().unwrap().iter().find(|one| one["object"].to_string().contains(&kept));
+    assert!(told.is_some_and(|one| one["why"].as_str().unwrap().contains("its chart keeps it")), "{report:#}");
+    stage.kubectl(&["delete", "crd", &kept, "--wait=false"]);
     drop(keeper);
 }
 
@@ -335,7 +345,7 @@ fn killed_in_the_middle_the_next_one_goes_on_and_ends() {
         group = format!("{}.example.com", options.environment);
         let mut slow = TwinNode::new("slow", &["base"], vec![deployment("slow", &options.image, 1, &[])]);
         slow.settings = "timeouts: {sync: 30s, health: 5m}".to_owned();
-        let operator = TwinNode::new("operator", &["slow"], vec![definition(&group)]);
+        let operator = TwinNode::new("operator", &["slow"], vec![definition(&group, false)]);
         vec![TwinNode::new("base", &[], vec![config_map("base", "1")]), slow, operator]
     });
     let keeper = Keeper::new(&stage);
