@@ -195,7 +195,8 @@ impl Teardown<'_> {
         let object = path::object(&path::argo(&self.environment.argocd, "applications"), APPLICATION);
         // Whoever was killed after it went had written down what it managed.
         let Some(own) = self.cluster.get(&object).await? else { return self.noted().await };
-        if install::managed(&own, &self.environment.argocd).is_none() {
+        // One of ours that was not handed over yet goes too: nobody would be left to see to it.
+        if install::managed(&own, &self.environment.argocd).is_none() && !is_ours(&own) {
             return Ok(Vec::new());
         }
         if !is_ours(&own) {
