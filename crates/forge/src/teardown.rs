@@ -315,12 +315,11 @@ impl<'t> Teardown<'t> {
         let at = (places.workflows.as_str(), places.argocd.as_str());
         account::lend(self.cluster, at, &self.environment.name, administrator, lifetime).await?;
         self.secure_volumes(Some(plan), record).await?;
-        let none = BTreeSet::new();
         // What an earlier teardown could not stop may be among what was given up by name.
-        self.release(Some(plan), &none, record).await?;
+        self.release(Some(plan), record).await?;
         self.stop(record, true).await?;
         self.mark_nodes(plan).await?;
-        self.release(Some(plan), &none, record).await
+        self.release(Some(plan), record).await
     }
 
     /// While nodes go: what would make them again stays stopped, and what was given up by name is let go. Called every few
@@ -331,13 +330,13 @@ impl<'t> Teardown<'t> {
     pub(crate) async fn meanwhile(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         self.secure_new_volumes(plan, record).await?;
         self.stop(record, false).await?;
-        self.release(Some(plan), &BTreeSet::new(), record).await
+        self.release(Some(plan), record).await
     }
 
     /// Removes what is left of an environment without nodes. Its namespaces may still hold claims: volumes come first.
     async fn leftovers(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         self.secure_volumes(None, record).await?;
-        self.release(None, &BTreeSet::new(), record).await?;
+        self.release(None, record).await?;
         self.stop(record, true).await?;
         self.empty(None, record).await?;
         self.environments_own(record).await

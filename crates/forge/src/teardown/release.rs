@@ -12,7 +12,7 @@ use forge_core::teardown::{Kept, Member, ReleasedFinalizer, Remnant, RemovalReco
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Environment, Teardown, at_version};
+use super::{Environment, Teardown, at_version, name_of};
 use crate::cluster::path;
 use crate::failpoint;
 
@@ -25,14 +25,16 @@ fn unreleasable(target: &Target, why: &str) -> Failure {
 }
 
 impl Teardown<'_> {
-    /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now. `namespaces` are those of
-    /// the environment that are going, beside those that nodes deploy to.
-    pub(super) async fn release(
-        &self,
-        plan: Option<&RunPlan>,
-        namespaces: &BTreeSet<String>,
-        record: &RefCell<RemovalRecord>,
-    ) -> Result<(), Failure> {
+    /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now. Without a plan, where no
+    /// node is left, they are those of the environment's own namespaces.
+    pub(super) async fn release(&self, plan: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+        if self.options.targets.is_empty() {
+            return Ok(());
+        }
+        let mut namespaces = BTreeSet::new();
+        if self.environment.whole {
+            namespaces.extend(self.own_namespaces().await?.iter().map(|found| name_of(found).to_owned()));
+        }
         let own = Own { plan, namespaces, environment: self.environment, sets: self.sets };
         for target in &self.options.targets {
             let done = record.borrow().released.iter().any(|released| released.object == target.to_string());
@@ -105,8 +107,8 @@ impl Teardown<'_> {
 struct Own<'o> {
     /// Absent where no node is left.
     plan: Option<&'o RunPlan>,
-    /// Namespaces of the environment that are going.
-    namespaces: &'o BTreeSet<String>,
+    /// Namespaces that go with the environment.
+    namespaces: BTreeSet<String>,
     environment: &'o Environment,
     sets: &'o BTreeSet<String>,
 }

@@ -252,12 +252,11 @@ impl Teardown<'_> {
             self.cluster.remove(&path::object(collection, place), uid_of(namespace), Owned::Follow).await?;
             going.push((shown, place, uid_of(namespace)));
         }
-        let places: BTreeSet<String> = going.iter().map(|(_, place, _)| (*place).to_owned()).collect();
         for (shown, place, uid) in going {
             let end = Instant::now() + self.within(PATIENCE);
             let left = loop {
                 // What was given up by name may be asked to go only now, with its namespace.
-                self.release(plan, &places, record).await?;
+                self.release(plan, record).await?;
                 let time = end.saturating_duration_since(Instant::now());
                 let left = self.gone((collection, place), &shown, uid, time.min(STEP)).await?;
                 if left.is_none() || time.is_zero() {
