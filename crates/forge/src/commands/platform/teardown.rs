@@ -232,7 +232,7 @@ async fn removed(
     let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(options.policy.as_str())));
     // What comes after the nodes comes only when all of them are gone.
     let mut left = None;
-    if report.as_ref().is_none_or(|report| report.statistics.gone == report.statistics.nodes) {
+    if teardown::all_gone(report.as_ref(), ended.as_ref().map(|(_, record)| record)) {
         let tools = Primitives {
             kubeconfig: &|| arguments.cluster.for_programs(),
             helm: arguments.helm.as_deref(),
