@@ -217,6 +217,7 @@ codes! {
     NotConfirmed            "FORGE-U004" User     "a teardown that nobody confirmed";
     NotReleasable           "FORGE-U005" User     "a finalizer that cannot be given up";
     RemovalStuck            "FORGE-U006" Timeout  "something that does not go";
+    Unremovable             "FORGE-U007" Policy   "an Application that Argo CD could not remove";
     NodeMissing             "FORGE-V001" Unhealthy "an Application, or an object that it needs, is not there";
     NodeUnhealthy           "FORGE-V002" Unhealthy "an application that is not healthy";
     NodeOnItsWay            "FORGE-V003" Unhealthy "an application that is on its way";

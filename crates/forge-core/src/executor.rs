@@ -568,7 +568,8 @@ fn image(text: &str) -> Result<String, String> {
 }
 
 impl Inputs {
-    /// What was said otherwise than the repository says it; `domain` is that of the environment's `env.yaml`.
+    /// What was said otherwise than the repository says it; `domain` is that of the environment's `env.yaml`. A domain of
+    /// nobody contradicts none: whoever gave it leaves that to the repository.
     pub fn contradictions(
         &self,
         installation: &Installation,
@@ -592,7 +593,7 @@ impl Inputs {
             let theirs = installation.argo.namespace.as_str();
             compare(&namespace.place, namespace.value.as_str(), theirs, "forge.yaml".to_owned());
         }
-        if let Some(theirs) = domain {
+        if let Some(theirs) = domain.filter(|_| !self.domain.value.is_nobodys()) {
             let source = format!("data.domain of {}/env.yaml", environment.path);
             compare(&self.domain.place, self.domain.value.as_str(), theirs, source);
         }

@@ -26,6 +26,7 @@ pub use installer::{installer, reader};
 pub use junit::{TestCase, TestOutcome, TestTrouble, junit, suite};
 pub use markup::escape;
 pub use mermaid::mermaid;
+pub use policy::FormerPolicy;
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,

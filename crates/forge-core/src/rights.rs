@@ -603,7 +603,7 @@ mod tests {
         let without = purpose(Intents::existing());
         let with = Purpose { triggers: true, ..without.clone() };
         let environment = &with.environments[0];
-        let trigger = render::Trigger { environment, domain: None, push: true, schedule: Some(&schedule) };
+        let trigger = render::Trigger { environment, push: true, schedule: Some(&schedule) };
         let objects = render::events(&Places::default(), &repository, &[trigger]);
         let may = |purpose: &Purpose, plural: &str, wanted: &str| {
             asked(purpose).iter().any(

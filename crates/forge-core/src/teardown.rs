@@ -22,13 +22,14 @@ pub mod whose;
 use jiff::Timestamp;
 
 pub use creator::{
-    Creator, Makers, creator, exclusion, keeping_exclusions, made_again, protected, strip_owner, unauthorized,
+    Creator, Makers, brings, creator, exclusion, keeping_exclusions, made_again, makes, protected, strip_owner,
+    unauthorized,
 };
 pub use decision::{
     ApplicationState, Decision, DependentState, Observed, Progress, Removed, Wait, Waiting, Wanted, Why, remember,
 };
 pub use member::{Clearance, Kept, Member, Removal, definition_stays, is_definition, judge, members};
-pub use namespace::{Content, PROTECTED, belongs, foreign, is_environments};
+pub use namespace::{Content, PROTECTED, belongs, foreign, foreign_beside_argo, is_environments, user};
 pub use order::{between, dependents, reversed};
 pub use remnant::{Finalizer, ParseTargetError, Remnant, Target};
 pub use report::{ReleasedFinalizer, RemovalRecord, RetainedVolume};

@@ -206,12 +206,14 @@ fn proof(receipt: &Receipt) -> String {
     }
 }
 
-/// What counts. A rule that is allowed is told in a note; there is not too much of anything.
+/// What counts, the worst first, so that what is too much is never that. A rule that is allowed is told in a note; there is not
+/// too much of anything.
 fn counted(causes: Vec<Cause>, allowed: &BTreeSet<Code>, of: &str, notes: &mut Vec<String>) -> Vec<Cause> {
     let is_allowed = |cause: &Cause| matches!(cause, Cause::Rule { code, .. } if allowed.contains(code));
     let (passed, mut counted): (Vec<Cause>, Vec<Cause>) = causes.into_iter().partition(is_allowed);
     let told = passed.iter().take(MOST);
     notes.extend(told.map(|cause| format!("allowed: {of}: {} {cause}", cause.code())));
+    counted.sort_by_key(|cause| std::cmp::Reverse(cause.verdict()));
     let more = counted.len().saturating_sub(MOST);
     if more > 0 {
         counted.truncate(MOST);
@@ -228,7 +230,11 @@ fn project(facts: &Facts, judgements: &[Judgement], now: Timestamp) -> Vec<Cause
         .collect();
     let holder = facts.holder.saw().and_then(Option::as_ref).filter(|holder| !holder.has_expired(now));
     let running = holder.map(|holder| holder.run.as_str());
-    let names = window::Names { stands, known: &facts.known, running };
+    let unread = match &facts.holder {
+        Looked::NotPermitted(why) | Looked::Failed(why) => Some(why.as_str()),
+        Looked::Saw(_) => None,
+    };
+    let names = window::Names { stands, known: &facts.known, running, unread };
     window::judged(&facts.environment, &facts.project, &names)
 }
 

@@ -32,6 +32,9 @@ const BY_CHART: &str = "{{- if eq $.Values.prepare \"chart\" }}\n";
 const BY_EXECUTOR: &str = "{{- if and (eq $.Values.prepare \"executor\") $.Values.installer.enabled }}\n";
 /// At the end of the last role.
 const EXTRA_RULES: &str = "{{- with $.Values.installer.extraRules }}\n{{ toYaml . | indent 2 }}\n{{- end }}\n";
+/// At the end of every account: images of a registry that wants to know who pulls.
+const PULL_SECRETS: &str =
+    "{{- with $.Values.imagePullSecrets }}\nimagePullSecrets:\n{{ toYaml . | indent 2 }}\n{{- end }}\n";
 const END: &str = "{{- end }}\n";
 
 /// Where the chart is.
@@ -75,6 +78,9 @@ fn template(object: &Value) -> String {
     let mut text = yaml::write(&marked(object)).replace("{{", "{{ \"{{\" }}");
     for (mark, expression) in MARKS {
         text = text.replace(mark, expression);
+    }
+    if object.get("kind").and_then(Value::as_str) == Some("ServiceAccount") {
+        text.push_str(PULL_SECRETS);
     }
     text
 }
@@ -122,6 +128,15 @@ mod tests {
             assert_eq!(each.matches(&format!("\nkind: {kind}\n")).count(), 1, "{each}");
         }
         assert!(!templates["templates/bootstrap.yaml"].contains("$environment"));
+        // Whatever pulls has an account, and each of them may be told how.
+        for (path, accounts) in [("templates/bootstrap.yaml", 3), ("templates/installer.yaml", 1)] {
+            let documents = templates[path].split("---\n");
+            let (with, without): (Vec<&str>, Vec<&str>) =
+                documents.partition(|document| document.contains("\nkind: ServiceAccount\n"));
+            assert_eq!(with.len(), accounts, "{path}");
+            assert!(with.iter().all(|document| document.contains(PULL_SECRETS)), "{path}");
+            assert!(!without.iter().any(|document| document.contains(PULL_SECRETS)), "{path}");
+        }
         // What a user adds comes after the rules of the cluster's role, which is the last one.
         let installer = &templates["templates/installer.yaml"];
         let (before, after) = installer.split_once(EXTRA_RULES).unwrap();

@@ -7,6 +7,7 @@ pub mod example;
 pub mod foreign;
 pub mod generate;
 pub mod health;
+pub mod http;
 pub mod image;
 pub mod images;
 pub mod order;

@@ -62,6 +62,9 @@ fn the_values_begin_where_the_command_line_does() {
 fn values_are_refused_that_would_not_be_what_they_look_like() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     assert!(schema.is_valid(&usable()), "{:?}", schema.iter_errors(&usable()).next().map(|error| error.to_string()));
+    let mut private = usable();
+    private["imagePullSecrets"] = json!([{"name": "registry.example.com"}]);
+    assert!(schema.is_valid(&private));
     // As it is, it says what is missing.
     assert!(!schema.is_valid(&parsed("values.yaml")));
     let wrong = [
@@ -74,6 +77,8 @@ fn values_are_refused_that_would_not_be_what_they_look_like() {
         ("/executor/environment", json!({"KUBECONFIG_DATA": "x"})),
         ("/executor/environment", json!({"DRY_RUN": true})),
         ("/prepare", json!("nobody")),
+        ("/imagePullSecrets", json!(["registry"])),
+        ("/imagePullSecrets", json!([{"name": "Registry"}])),
         ("/installer/enabled", json!("yes")),
         ("/installer/extraRules", json!([{"apiGroups": ["*"]}])),
         ("/executor/unknown", json!(1)),

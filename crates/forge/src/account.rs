@@ -500,6 +500,18 @@ pub(crate) async fn lend(
     Ok(argocd.with(token))
 }
 
+/// Whether a teardown that did not get to its end left a token. Reads only.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn is_lent_out(
+    cluster: &Cluster,
+    workflows: &str,
+    environment: &EnvironmentName,
+) -> Result<bool, Failure> {
+    Ok(cluster.get(&lent_path(workflows, environment)).await?.is_some_and(|secret| is_ours(&secret)))
+}
+
 /// Gives the token of a teardown back: it takes itself from the account, and its Secret goes. True where there was one.
 ///
 /// # Errors

@@ -102,7 +102,8 @@ impl ArgoCd {
             || Failure::new(Code::NotBootstrapped, "the Secret of the Argo CD account is not what bootstrap writes");
         let (server, token) = secret_text(&secret, "server").zip(secret_text(&secret, "token")).ok_or_else(broken)?;
         // Whoever conducts a run from a terminal outlives a rotation too.
-        let bearer = Bearer::new(Source::Secret { cluster: cluster.clone(), path }, SecretString::from(token));
+        let bearer =
+            Bearer::new(Source::Secret { cluster: Box::new(cluster.clone()), path }, SecretString::from(token));
         Self::behind(cluster, &server, bearer).ok_or_else(broken)
     }
 

@@ -3,6 +3,7 @@
 //! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
 //! the way is known not to have come to the end.
 
+pub(crate) mod bus;
 pub(crate) mod root;
 
 use std::collections::BTreeSet;
@@ -17,8 +18,8 @@ use forge_core::install::{PlannedObjects, PlannedWay, says, stamped};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::is_foreign;
 use forge_core::render::{
-    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
-    WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
+    self, ARGOCD_SECRET, ENVIRONMENT_LABEL, FormerPolicy, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH,
+    WEBHOOK_PORT, WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
 };
 use forge_core::root::{Root, identity, receipt};
 use forge_core::token;
@@ -64,23 +65,16 @@ pub(crate) struct Wanted<'w> {
 pub(crate) struct Events<'w> {
     pub(crate) repository: &'w Repository,
     /// The environments that are prepared, those without a trigger too: what an earlier one left is removed.
-    pub(crate) environments: Vec<Selected<'w>>,
+    pub(crate) environments: Vec<&'w Environment>,
     /// All environments of forge.yaml: what is there of others of this repository is removed too.
     pub(crate) known: Vec<&'w EnvironmentName>,
     /// Whether anything may start runs by itself: not with `argo: {events: none}`.
     pub(crate) listens: bool,
 }
 
-/// An environment that is prepared.
-pub(crate) struct Selected<'w> {
-    pub(crate) environment: &'w Environment,
-    /// Its domain, where its env.yaml has one.
-    pub(crate) domain: Option<String>,
-}
-
 impl<'w> Events<'w> {
     /// With what forge.yaml says.
-    pub(crate) fn new(installation: &'w Installation, environments: Vec<Selected<'w>>) -> Self {
+    pub(crate) fn new(installation: &'w Installation, environments: Vec<&'w Environment>) -> Self {
         Self {
             repository: &installation.repository,
             environments,
@@ -89,12 +83,12 @@ impl<'w> Events<'w> {
         }
     }
 
-    fn trigger<'t>(&self, selected: &'t Selected<'_>) -> Option<Trigger<'t>> {
-        if self.listens { Trigger::of(selected.environment, selected.domain.as_deref()) } else { None }
+    fn trigger<'t>(&self, environment: &'t Environment) -> Option<Trigger<'t>> {
+        if self.listens { Trigger::of(environment) } else { None }
     }
 
     fn triggers(&self) -> Vec<Trigger<'_>> {
-        self.environments.iter().filter_map(|selected| self.trigger(selected)).collect()
+        self.environments.iter().filter_map(|environment| self.trigger(environment)).collect()
     }
 
     /// Whether a Git host tells of pushes.
@@ -111,9 +105,9 @@ impl<'w> Events<'w> {
     /// What an earlier forge.yaml may have asked for of these environments, and this one does not: names alone.
     fn withdrawn(&self, places: &Places) -> Vec<Placed> {
         let mut objects = Vec::new();
-        for selected in &self.environments {
-            let name = &selected.environment.name.value;
-            match self.trigger(selected) {
+        for environment in &self.environments {
+            let name = &environment.name.value;
+            match self.trigger(environment) {
                 None => objects.extend(starting(places, name)),
                 Some(trigger) if trigger.schedule.is_none() => objects.push(clock(places, name)),
                 Some(_) => {}
@@ -166,6 +160,27 @@ pub(crate) async fn unwanted(
         if live.is_some_and(|live| render::is_ours(&live)) {
             found.push(placed);
         }
+    }
+    Ok(found)
+}
+
+/// Policies that an earlier version left for this namespace, as they are to go. Two of one account both hold, and an old one
+/// knows neither the image nor the fields of today.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn former(cluster: &Cluster, places: &Places) -> Result<Vec<Placed>, ClusterError> {
+    let mut found = Vec::new();
+    for former in FormerPolicy::all() {
+        let live = permitted(cluster.get(&at(&former.policy)).await)?.flatten();
+        if !live.is_some_and(|live| former.is_of(&live, &places.workflows)) {
+            continue;
+        }
+        let bound = permitted(cluster.get(&at(&former.binding)).await)?.flatten();
+        if bound.is_some_and(|live| former.binds(&live)) {
+            found.push(former.binding);
+        }
+        found.push(former.policy);
     }
     Ok(found)
 }
@@ -318,6 +333,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
         }
     }
     let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    notes.extend(dropped(cluster, places, &mut done).await?);
     if let Some(events) = &wanted.events {
         notes.extend(triggers(wanted, events, &mut done).await?);
     }
@@ -412,14 +428,17 @@ async fn triggers(
     if events.pushes() {
         webhook_secret(cluster, places, done).await?;
     }
-    for placed in events.objects(places) {
-        apply(cluster, &placed, false, done).await?;
+    let objects = events.objects(places);
+    for placed in &objects {
+        apply(cluster, placed, false, done).await?;
     }
+    let mut notes: Vec<String> = bus::settle(cluster, places, &objects, done).await?.into_iter().collect();
     let place = format!("Service {WEBHOOK_SOURCE}-eventsource-svc:{WEBHOOK_PORT} in `{}`", places.workflows);
     let note = format!(
         "pushes are heard by {place}, path {WEBHOOK_PATH}, signed with what Secret {WEBHOOK_SECRET} holds: enter both at the Git host"
     );
-    Ok(if events.pushes() { vec![note] } else { Vec::new() })
+    notes.extend(events.pushes().then_some(note));
+    Ok(notes)
 }
 
 /// The first of Argo Events' definitions that is not there.
@@ -431,6 +450,23 @@ pub(crate) async fn undefined(cluster: &Cluster) -> Result<Option<&'static str>,
         }
     }
     Ok(None)
+}
+
+/// Removes the policies of an earlier version, now that those of this one are there; gives what somebody else has to remove.
+async fn dropped(cluster: &Cluster, places: &Places, done: &mut impl FnMut(&str)) -> Result<Vec<String>, Failure> {
+    let mut notes = Vec::new();
+    for placed in former(cluster, places).await? {
+        let (title, _) = title(&placed);
+        failpoint::write(&format!("{title} goes"));
+        match permitted(cluster.delete(&at(&placed)).await)? {
+            Some(()) => done(&format!("removed {title}: an earlier version left it")),
+            None => notes.push(format!(
+                "an earlier version left {title}, which minds what this one does, and it may not be removed: kubectl delete {}",
+                title.to_lowercase()
+            )),
+        }
+    }
+    Ok(notes)
 }
 
 /// Removes a trigger of ours that forge.yaml no longer asks for (INV-11).
@@ -670,8 +706,7 @@ mod tests {
     fn what_no_longer_starts_runs_is_withdrawn_also_where_nothing_may_start_any() {
         let withdrawn = |events: &str, environment: &str| -> Vec<String> {
             let installation = installation(events, environment);
-            let selected = Selected { environment: &installation.environments[0], domain: None };
-            let events = Events::new(&installation, vec![selected]);
+            let events = Events::new(&installation, vec![&installation.environments[0]]);
             assert!(events.pushes() == environment.contains("ordered"), "{environment}");
             events.withdrawn(&Places::default()).iter().map(|placed| title(placed).0).collect()
         };

@@ -231,6 +231,11 @@ impl Cluster {
             items.extend(found);
             rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();
             if rest.is_empty() {
+                let left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                if left > 0 {
+                    let message = format!("a list ends although {left} more objects are said to follow");
+                    return Err(ClusterError::Unreadable(message));
+                }
                 return Ok(items);
             }
         }
@@ -252,6 +257,14 @@ impl Cluster {
     pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value, ClusterError> {
         let uri = format!("{path}?fieldManager={MANAGER}&force=true");
         self.send(Method::PATCH, &uri, "application/apply-patch+yaml", object.to_string().into_bytes()).await
+    }
+
+    /// The last lines that a container of a pod wrote: of the one that runs, or of the last one that ended.
+    pub(crate) async fn log(&self, pod: &str, container: &str, lines: u32) -> Result<String, ClusterError> {
+        let uri = format!("{pod}/log?container={container}&tailLines={lines}");
+        let request = Request::get(&uri).body(Vec::new());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        within(&uri, async { Ok(self.client.request_text(request).await?) }).await
     }
 
     /// Removes an object; one that is not there is no error.

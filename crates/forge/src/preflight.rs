@@ -74,7 +74,7 @@ pub(crate) fn purpose(
         Purpose { workflows: workflows.to_owned(), image: image.to_owned(), environments, ..Purpose::default() };
     if let Some(installation) = installation {
         let started = |environment: &Environment| {
-            purpose.environments.contains(&environment.name.value) && Trigger::of(environment, None).is_some()
+            purpose.environments.contains(&environment.name.value) && Trigger::of(environment).is_some()
         };
         let triggers = installation.environments.iter().any(started);
         purpose.triggers = triggers && installation.argo.events != ArgoEvents::None;

@@ -142,11 +142,12 @@ impl Recorder {
         self.lock().entries.get(node).cloned()
     }
 
-    /// Nodes that are proven.
-    pub(crate) fn proven(&self) -> Vec<NodeId> {
+    /// Nodes that were asked for and may still change: whoever begins again takes them up. Of those that are proven and of
+    /// those whose proof was withdrawn the task of the Workflow has succeeded, so nobody asks for them again.
+    pub(crate) fn taken_up(&self) -> Vec<NodeId> {
         let state = self.lock();
-        let proven = state.entries.values().filter(|entry| entry.receipt().is_some());
-        proven.map(|entry| entry.node.clone()).collect()
+        let lasting = |entry: &&Entry| matches!(entry.decision, Decision::Proven(_) | Decision::Wait(_));
+        state.entries.values().filter(lasting).map(|entry| entry.node.clone()).collect()
     }
 
     /// True when every node has ended.

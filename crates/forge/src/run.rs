@@ -15,6 +15,8 @@ pub(crate) mod prepare;
 pub(crate) mod turn;
 mod window;
 
+use std::time::Duration;
+
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, path};
 use crate::metrics::Metrics;
@@ -23,6 +25,9 @@ use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::render::Places;
 use forge_core::run::{Record, RunPlan};
+
+/// How long somebody who does not wait for the end waits for the token of a teardown to be taken back.
+const HURRY: Duration = Duration::from_secs(10);
 
 /// Where a run takes place.
 #[derive(Clone)]
@@ -68,12 +73,15 @@ pub(crate) async fn here(
             follow.await
         }
         record = &mut follow => {
-            let record = record?;
-            if record.as_ref().is_some_and(|record| record.header.ended.is_some()) {
+            let has_ended = |record: &Option<Record>| record.as_ref().is_some_and(|record| record.header.ended.is_some());
+            if record.as_ref().is_ok_and(has_ended) {
                 // It ends with the Lease given back and old records removed.
                 conduct.await?;
+            } else if let Some(teardown) = teardown {
+                // Whoever leaves in a hurry leaves nobody who may delete.
+                let _ = tokio::time::timeout(HURRY, teardown.give_back()).await;
             }
-            Ok(record)
+            record
         }
     }
 }

@@ -2,8 +2,8 @@
 //! `forge_core::teardown`; what happens to nodes is a run like any other, an Argo Workflow of the same runners under the same
 //! Lease, conducted by whoever confirmed it.
 //!
-//! Around the nodes, in this order: everything is listed, a token is lent, what would make them again is stopped, volumes are
-//! secured; then the nodes; then what the environment shared, its namespaces, and, when no environment is left, what bootstrap
+//! Around the nodes, in this order: everything is listed, a token is lent, volumes are secured, what would make nodes again is
+//! stopped; then the nodes; then what the environment shared, its namespaces, and, when no environment is left, what bootstrap
 //! installed; then everything is listed again, and what is left is said. Everything that it knows is in the cluster, so it can die
 //! at any moment and begin again. What carries neither our label nor was handed over by name is never touched (INV-11).
 
@@ -31,7 +31,7 @@ use forge_core::failure::Failure;
 use forge_core::preflight::{Component, Intent, Purpose};
 use forge_core::render::{AGENT_TICK, Places};
 use forge_core::rights::{self, Answer};
-use forge_core::run::{RunAction, RunPlan, Verdict};
+use forge_core::run::{Record, RunAction, RunPlan, Verdict};
 use forge_core::teardown::inventory::{CleanExitReport, Snapshot, Stays};
 use forge_core::teardown::{Remnant, RemovalRecord, Target};
 use forge_core::view::{NoRun, RunReport};
@@ -74,6 +74,8 @@ const LONGER: u64 = 3600;
 const LISTED: Duration = Duration::from_secs(180);
 /// How long what goes by itself, such as the volume of a claim, may take before it is called left.
 const SETTLING: Duration = Duration::from_secs(30);
+/// How much of its time a teardown keeps to say what did not go.
+const LAST_WORDS: Duration = Duration::from_secs(30);
 /// How many rights a message names.
 const NAMED: usize = 10;
 
@@ -122,6 +124,7 @@ pub(crate) async fn survey(cluster: &Cluster, workflows: &str, made: &Made) -> R
         let message = "Applications of the environment are there, and the cluster is not prepared for runs";
         return Err(Failure::new(Code::NotBootstrapped, message).hint("`forge bootstrap`, then tear down again"));
     }
+    look::refuse_unremovable(cluster, made, &seen).await?;
     Ok(Found { place: Place { cluster: cluster.clone(), places }, prepared, seen })
 }
 
@@ -155,6 +158,13 @@ pub(crate) async fn permitted(found: &Found, made: &Made, policy: PvPolicy) -> R
         .hint("tear down as somebody who may; docs/guides/teardown.md says what it takes"))
 }
 
+/// Whether what comes after the nodes may come: all of them are gone, and the run that saw to it has ended. One that was left in a
+/// hurry has not, and whoever left it wants nothing more to go.
+pub(crate) fn all_gone(report: Option<&RunReport>, record: Option<&Record>) -> bool {
+    let gone = report.is_none_or(|report| report.statistics.gone == report.statistics.nodes);
+    gone && record.is_none_or(|record| record.header.ended.is_some())
+}
+
 /// What comes after the nodes, or where there are none: what is left of the environment, then, when it was the last, what
 /// bootstrap installed, then what is left behind. Nothing where it was told to stop.
 ///
@@ -169,7 +179,16 @@ pub(crate) async fn finish(
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Option<CleanExitReport>>, Failure> {
     let rest = run.is_none() && teardown.environment.whole && teardown.has_rest().await?;
+    // Whoever was killed after the last node was gone could not take it back, and no run of ours will.
+    let (workflows, name) = (&teardown.places.workflows, &teardown.environment.name);
+    let lent = run.is_none() && account::is_lent_out(teardown.cluster, workflows, name).await?;
     let work = async {
+        if lent {
+            match teardown.give_back().await {
+                None => record.borrow_mut().removed("the token of a teardown that did not end"),
+                Some(why) => say(&why),
+            }
+        }
         if rest {
             teardown.leftovers(record).await?;
         }
@@ -179,7 +198,7 @@ pub(crate) async fn finish(
         Ok::<_, Failure>(Outcome::Done)
     };
     // Whoever deploys or tears down meanwhile is told so, as while nodes go.
-    let done = if found.prepared && (rest || found.seen.last) {
+    let done = if found.prepared && (rest || lent || found.seen.last) {
         let name = format!("{}-rest", teardown.environment.name);
         lease::held(&found.place, &teardown.environment.name, &name, work).await?
     } else {
@@ -295,10 +314,12 @@ impl<'t> Teardown<'t> {
         let (places, administrator) = (self.places, self.options.administrator.as_ref());
         let at = (places.workflows.as_str(), places.argocd.as_str());
         account::lend(self.cluster, at, &self.environment.name, administrator, lifetime).await?;
-        self.secure_volumes(plan, record).await?;
-        self.stop(record).await?;
+        self.secure_volumes(Some(plan), record).await?;
+        // What an earlier teardown could not stop may be among what was given up by name.
+        self.release(Some(plan), record).await?;
+        self.stop(record, true).await?;
         self.mark_nodes(plan).await?;
-        self.release(plan, record).await
+        self.release(Some(plan), record).await
     }
 
     /// While nodes go: what would make them again stays stopped, and what was given up by name is let go. Called every few
@@ -307,14 +328,17 @@ impl<'t> Teardown<'t> {
     /// # Errors
     /// When the cluster refuses.
     pub(crate) async fn meanwhile(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
-        self.stop(record).await?;
-        self.release(plan, record).await
+        self.secure_new_volumes(plan, record).await?;
+        self.stop(record, false).await?;
+        self.release(Some(plan), record).await
     }
 
-    /// Removes what is left of an environment without nodes.
+    /// Removes what is left of an environment without nodes. Its namespaces may still hold claims: volumes come first.
     async fn leftovers(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
-        self.stop(record).await?;
-        self.empty(&BTreeSet::new(), record).await?;
+        self.secure_volumes(None, record).await?;
+        self.release(None, record).await?;
+        self.stop(record, true).await?;
+        self.empty(None, record).await?;
         self.environments_own(record).await
     }
 
@@ -443,9 +467,9 @@ impl<'t> Teardown<'t> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The same, at most so much.
+    /// The same, at most so much, and with time left to say what did not go.
     fn within(&self, limit: Duration) -> Duration {
-        limit.min(self.left())
+        limit.min(self.left().saturating_sub(LAST_WORDS))
     }
 
     /// Waits until an object is gone; gives what is there of it when the time is over.

@@ -8,13 +8,14 @@ mod live;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
 use forge_core::format::Subject;
-use forge_core::gate::{ApplicationState, Content, Folder, Freshness, GitContent, Wanted};
+use forge_core::gate::{ApplicationState, Content, Folder, Freshness, GitContent, ObjectRef, Wanted};
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::plan::{Plan, PlannedNode};
@@ -30,9 +31,9 @@ use forge_core::yaml::{self, Dialect, Limits};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
-use crate::argocd::{Application, ArgoCd};
+use crate::argocd::{Application, ArgoCd, Resource};
 use crate::cluster::{Cluster, ClusterError, Kinds, looked, path};
 use crate::commands::selection::Usable;
 use crate::git;
@@ -44,6 +45,8 @@ pub(crate) use follow::follow;
 
 /// Nodes that are looked at at once, and Applications that are asked for one by one.
 const AT_ONCE: usize = 8;
+/// How long it is known what a branch holds: whoever watches a lively cluster must not ask the remote at every change.
+const TIP_KNOWN: std::time::Duration = std::time::Duration::from_secs(10);
 /// The group of Crossplane's EnvironmentConfigs, and the version that is served.
 const CROSSPLANE: (&str, &str) = ("apiextensions.crossplane.io", "v1beta1");
 
@@ -55,8 +58,8 @@ pub(crate) struct Question<'q> {
     pub(crate) nodes: &'q [NodeIx],
     pub(crate) plan: &'q Plan,
     pub(crate) commit: CommitId,
-    /// Whether that commit is what Git holds now.
-    pub(crate) branch: Branch,
+    /// What says whether that commit is what Git holds now.
+    pub(crate) tip: Tip<'q>,
     /// Where the files of the repository are.
     pub(crate) tree: &'q Path,
     /// That folder is a checkout, which knows commits.
@@ -69,14 +72,29 @@ pub(crate) struct Question<'q> {
     pub(crate) allowed: BTreeSet<Code>,
 }
 
+/// What says whether a commit is what Git holds now.
+pub(crate) enum Tip<'q> {
+    /// Nobody has to: that commit was named, or was read a moment ago.
+    Given,
+    /// A branch of the origin of a checkout. Whoever watches sees it move.
+    Branch {
+        /// The checkout.
+        checkout: &'q Path,
+        /// The branch that Argo CD reads.
+        branch: &'q str,
+    },
+}
+
 /// Whoever looks.
 pub(crate) struct Looker<'l> {
     cluster: &'l Cluster,
     question: Question<'l>,
     git: Arc<GitReader>,
     kinds: Kinds,
-    /// Argo CD, as the account sees it, or why it cannot be asked; found out when somebody needs it.
-    argocd: OnceCell<Result<ArgoCd, String>>,
+    /// Argo CD, as the account sees it; found when somebody needs it.
+    argocd: OnceCell<ArgoCd>,
+    /// What the branch held, and when it was asked.
+    asked: Mutex<Option<(Instant, Branch)>>,
 }
 
 /// The Applications, as far as they may be read.
@@ -112,8 +130,8 @@ impl<'l> Looker<'l> {
             Failure::new(Code::CannotWrite, format!("failed to make a folder for clones: {error}"))
                 .hint("TMPDIR names the folder that is used")
         })?;
-        let argocd = OnceCell::new_with(mounted.map(Ok));
-        Ok(Self { cluster, question, git: Arc::new(git), kinds: Kinds::new(cluster), argocd })
+        let (argocd, asked) = (OnceCell::new_with(mounted), Mutex::new(None));
+        Ok(Self { cluster, question, git: Arc::new(git), kinds: Kinds::new(cluster), argocd, asked })
     }
 
     /// Looks at everything and says what is true.
@@ -122,6 +140,8 @@ impl<'l> Looker<'l> {
     /// When the cluster does not answer.
     pub(crate) async fn look(&self) -> Result<Judged, Failure> {
         let started = Timestamp::now();
+        // Kinds come and go while somebody watches.
+        self.kinds.forget().await;
         let facts = self.facts().await?;
         Ok(judge(&facts, started, Timestamp::now()))
     }
@@ -151,12 +171,13 @@ impl<'l> Looker<'l> {
         let applications = self.applications().await?;
         let wanted = self.wanted(&applications)?;
         let project = path::object(&path::argo(self.namespace(), "appprojects"), environment.as_str());
-        let (nodes, controllers, project, holder, configs) = tokio::join!(
+        let (nodes, controllers, project, holder, configs, branch) = tokio::join!(
             self.nodes(&wanted, &applications),
             self.controllers(),
             self.object(&project),
             self.holder(),
             self.configs(&applications),
+            self.branch(),
         );
         let (configs, mut notes) = configs;
         if let Looked::NotPermitted(why) | Looked::Failed(why) = &holder {
@@ -168,18 +189,20 @@ impl<'l> Looker<'l> {
         let known: Vec<ApplicationId> = names.filter_map(|name| name.id()).collect();
         let odd = |all: BTreeMap<ApplicationId, ApplicationFacts>| {
             let known: BTreeSet<&ApplicationId> = known.iter().collect();
-            // A part of the platform has no extras of its own.
-            if question.plan.scope == Scope::Platform { strangers(environment, &known, &all) } else { Vec::new() }
+            strangers(environment, &known, &all)
         };
+        // A part of the platform has no extras of its own, so that they may not be seen is no matter.
+        let whole = question.plan.scope == Scope::Platform;
+        let strangers = if whole { applications.all.map(odd) } else { Looked::Saw(Vec::new()) };
         Ok(Facts {
             environment: environment.clone(),
             scope: question.plan.scope.clone(),
             context: self.cluster.context.clone(),
             commit: question.commit.clone(),
-            branch: question.branch.clone(),
+            branch,
             nodes,
             known: known.iter().map(|id| id.name().to_owned()).collect(),
-            strangers: applications.all.map(odd),
+            strangers,
             controllers,
             project,
             holder,
@@ -188,6 +211,27 @@ impl<'l> Looker<'l> {
             allowed: question.allowed.clone(),
             notes,
         })
+    }
+
+    /// Whether the branch that Argo CD reads holds the commit now.
+    async fn branch(&self) -> Branch {
+        let Tip::Branch { checkout, branch } = self.question.tip else { return Branch::Holds };
+        let mut asked = self.asked.lock().await;
+        if let Some((at, known)) = asked.as_ref()
+            && at.elapsed() < TIP_KNOWN
+        {
+            return known.clone();
+        }
+        let (folder, name) = (checkout.to_owned(), branch.to_owned());
+        let tip = tokio::task::spawn_blocking(move || git::tip(&folder, &name)).await.ok().flatten();
+        let branch = branch.to_owned();
+        let found = match tip {
+            Some(tip) if tip == self.question.commit.as_str() => Branch::Holds,
+            Some(tip) => Branch::Moved { branch, tip },
+            None => Branch::NotRead { branch },
+        };
+        *asked = Some((Instant::now(), found.clone()));
+        found
     }
 
     /// An object by its path; nothing where there is none.
@@ -328,7 +372,15 @@ impl<'l> Looker<'l> {
             [source] if is_ours(&application, Some(self.repository())) => self.question.usable.allowed(&source.path),
             _ => BTreeSet::new(),
         };
-        let live = LiveApplication { facts, state, tree: live.tree, objects, unread: live.unread };
+        let live = LiveApplication {
+            facts,
+            state,
+            tree: live.tree,
+            required: live.required,
+            vanished: vanished(value, &live.absent),
+            objects,
+            unread: live.unread,
+        };
         NodeFacts { wanted, application: Looked::Saw(Some(live)), allowed }
     }
 
@@ -463,6 +515,29 @@ impl<'l> Looker<'l> {
         let wanted = document.get("data").cloned().unwrap_or_default();
         Some(ConfigFacts { name, wanted, live: Looked::Saw(None) })
     }
+}
+
+/// Of the members that are not in the cluster those that Argo CD calls Synced. Of others it says itself that they are missing,
+/// and of what runs before or after a sync it says nothing.
+fn vanished(application: &Value, absent: &[Resource]) -> Vec<ObjectRef> {
+    let resources = application.pointer("/status/resources").and_then(Value::as_array).into_iter().flatten();
+    let synced = resources.filter(|resource| resource.get("status").and_then(Value::as_str) == Some("Synced"));
+    let synced: BTreeSet<[&str; 4]> = synced
+        .map(|resource| {
+            ["group", "kind", "namespace", "name"]
+                .map(|field| resource.get(field).and_then(Value::as_str).unwrap_or_default())
+        })
+        .collect();
+    let said = |resource: &&Resource| {
+        let Resource { group, kind, namespace, name, .. } = resource;
+        synced.contains(&[group.as_str(), kind.as_str(), namespace.as_str(), name.as_str()])
+    };
+    let object = |resource: &Resource| {
+        let Resource { group, version, kind, namespace, name } = resource.clone();
+        let api_version = if group.is_empty() { version } else { format!("{group}/{version}") };
+        ObjectRef { api_version, kind, name, namespace: Some(namespace).filter(|namespace| !namespace.is_empty()) }
+    };
+    absent.iter().filter(said).map(object).collect()
 }
 
 /// The Application itself, which rules are about too.

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forge_testkit::http::{Request, reply};
 use serde_json::{Value, json};
 
 const FORGE: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  argo: {cd: existing, workflows: existing, events: none}\n  environments: [{name: dev, cluster: in-cluster, sync: manual}]\n";
@@ -99,30 +99,10 @@ fn serve(code: u16, body: &Value) -> (String, Requests) {
     let kept = requests.clone();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let mut reader = BufReader::new(&stream);
-            let (mut request, mut length) = (String::new(), 0);
-            if reader.read_line(&mut request).unwrap_or(0) == 0 {
-                continue;
-            }
-            loop {
-                let mut line = String::new();
-                if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
-                    break;
-                }
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-            }
-            let mut content = vec![0; length];
-            reader.read_exact(&mut content).unwrap();
-            let request = request.split(" HTTP/").next().unwrap().to_owned();
-            kept.lock().unwrap().push((request, String::from_utf8(content).unwrap()));
-            let mut stream = &stream;
-            let _ = write!(
-                stream,
-                "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            );
+            let Some(request) = Request::read(&stream) else { continue };
+            let asked = format!("{} {}", request.method, request.uri);
+            kept.lock().unwrap().push((asked, String::from_utf8(request.body).unwrap()));
+            reply(&stream, code, &[], &body);
         }
     });
     (address, requests)

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,6 +16,7 @@ use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Purpose};
 use forge_core::render::{self, Places};
 use forge_core::rights::{self, Request};
+use forge_testkit::http;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -175,26 +175,9 @@ fn serve(world: World) -> (u16, Arc<Mutex<Server>>) {
 
 /// Reads one request, answers it, and hangs up.
 fn answer(stream: &TcpStream, server: &Mutex<Server>) {
-    let mut reader = BufReader::new(stream);
-    let mut request = String::new();
-    let mut length = 0;
-    if reader.read_line(&mut request).is_err() || request.is_empty() {
-        return;
-    }
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let mut words = request.split(' ');
-    let (method, uri) = (words.next().unwrap(), words.next().unwrap());
+    let Some(request) = http::Request::read(stream) else { return };
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let (method, uri) = (request.method.as_str(), request.uri.as_str());
     if uri == "/version" {
         let gate = {
             let mut server = server.lock().unwrap();
@@ -211,12 +194,7 @@ fn answer(stream: &TcpStream, server: &Mutex<Server>) {
         (code, answer, date)
     };
     let text = answer.map(|answer| answer.to_string()).unwrap_or_default();
-    let mut stream = stream;
-    let _ = write!(
-        stream,
-        "HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ndate: {date}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
-        text.len()
-    );
+    http::reply(stream, code, &[("date", date.as_str())], &text);
 }
 
 fn status(code: u16, message: &str) -> (u16, Option<Value>) {

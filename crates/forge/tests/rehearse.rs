@@ -11,6 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use forge_core::teardown::inventory::{
@@ -22,17 +23,30 @@ use serde_json::{Value, json};
 /// A kind that is served: group, version, plural, kind, and whether its objects are in namespaces.
 type Served = (&'static str, &'static str, &'static str, &'static str, bool);
 
-const KINDS: [Served; 8] = [
+const KINDS: [Served; 14] = [
     ("", "v1", "namespaces", "Namespace", false),
     ("", "v1", "configmaps", "ConfigMap", true),
     ("", "v1", "secrets", "Secret", true),
     ("", "v1", "services", "Service", true),
+    ("", "v1", "persistentvolumes", "PersistentVolume", false),
+    ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", false),
     ("apps", "v1", "deployments", "Deployment", true),
     ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
+    ("apiregistration.k8s.io", "v1", "apiservices", "APIService", false),
     ("argoproj.io", "v1alpha1", "applications", "Application", true),
+    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
     ("example.com", "v1", "widgets", "Widget", true),
+    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", false),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", false),
 ];
+const NAMESPACES: &str = "/api/v1/namespaces";
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
+const SERVICES: &str = "/api/v1/services";
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const APPLICATIONS: &str = "/apis/argoproj.io/v1alpha1/applications";
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 
 /// How a list is answered once instead.
@@ -354,6 +368,28 @@ fn an_empty_list_once_hides_nothing() {
 }
 
 #[test]
+fn what_is_read_whole_and_comes_back_empty_once_hides_nothing_either() {
+    // The Services, of which the second reading is the one that rules are given.
+    let mut world = World::new();
+    balanced(&mut world);
+    let came = rehearse(world.once(SERVICES, &[Odd::Well, Odd::Empty]));
+    assert!(came.told("load-balancers").contains("services shop/edge"), "{}", came.stdout);
+    assert_eq!(came.times(SERVICES), 4, "{:?}", came.asked);
+    // Where the platform deploys to is only known from its Applications.
+    let mut world = World::new();
+    released(&mut world);
+    let came = rehearse(world.once(APPLICATIONS, &[Odd::Well, Odd::Empty]));
+    assert!(came.told("volumes").contains("pv-1 1Gi of shop/old"), "{}", came.stdout);
+    // What cannot be read whole is not known, and nothing is foretold of its absence.
+    let mut world = World::new();
+    guarded(&mut world);
+    let down = [Odd::Well, Odd::Code(403)];
+    let came = rehearse(world.once(SERVICES, &down));
+    assert!(came.told("inventory").contains("services: "), "{}", came.stdout);
+    assert_eq!(came.told("webhooks"), "", "{}", came.stdout);
+}
+
+#[test]
 fn a_list_that_contradicts_itself_is_not_known_and_what_may_pass_is_asked_for_again() {
     let came = rehearse(World::new().once(CONFIG_MAPS, &[Odd::Empty, Odd::Well, Odd::Empty]));
     let told = came.told("inventory");
@@ -437,6 +473,255 @@ fn a_long_list_is_read_page_by_page_and_from_the_start_where_a_page_has_expired(
     assert_eq!((came.report().listed.objects, came.report().listed.not_known), (6 + 1_201, 0), "{}", came.stdout);
 }
 
+/// An object with more than its metadata.
+fn with(mut object: Value, more: &Value) -> Value {
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+/// A custom resource, the definition of its kind and its controller, all of one node and of one wave.
+fn operated(world: &mut World) {
+    world.objects.insert(DEFINITIONS.to_owned(), vec![own("widgets.example.com", &json!({}))]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!({"rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["update"]}]});
+    world.add(&format!("{rbac}/clusterroles"), with(object("operator", &json!({})), &rules));
+    let binding = json!({
+        "roleRef": {"kind": "ClusterRole", "name": "operator"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "operator"}],
+    });
+    world.add(&format!("{rbac}/clusterrolebindings"), with(object("operator", &json!({})), &binding));
+    let workload = json!({
+        "spec": {"template": {"spec": {"serviceAccountName": "operator"}}}, "status": {"readyReplicas": 1},
+    });
+    world.add("/apis/apps/v1/deployments", with(own("shop/operator", &json!({})), &workload));
+    world.add(WIDGETS, own("shop/one", &json!({"finalizers": ["widgets.example.com/clean"]})));
+}
+
+/// A finalizer that nobody clears.
+fn unowned(world: &mut World) {
+    world.add(CONFIG_MAPS, own("shop/held", &held()));
+}
+
+/// A definition of the platform with an object of somebody else.
+fn used(world: &mut World) {
+    world.objects.insert(DEFINITIONS.to_owned(), vec![own("widgets.example.com", &json!({}))]);
+}
+
+/// Somebody else's webhook for what goes, which is asked at this Service.
+fn asked(world: &mut World) {
+    let webhook = json!({"webhooks": [{
+        "name": "guard.example.com", "clientConfig": {"service": {"namespace": "shop", "name": "guard"}},
+        "failurePolicy": "Fail", "rules": [{"apiGroups": [""], "resources": ["configmaps"], "operations": ["DELETE"]}],
+    }]});
+    world.add(WEBHOOKS, with(object("guard", &json!({})), &webhook));
+}
+
+/// A Service of the platform that answers.
+fn answering(world: &mut World) {
+    world.add(SERVICES, with(own("shop/guard", &json!({})), &json!({"spec": {"type": "ClusterIP"}})));
+    let slice = object("shop/guard-1", &json!({"labels": {"kubernetes.io/service-name": "guard"}}));
+    let endpoints = json!({"endpoints": [{"conditions": {"ready": true}}]});
+    world.add("/apis/discovery.k8s.io/v1/endpointslices", with(slice, &endpoints));
+}
+
+/// A webhook whose Service goes.
+fn guarded(world: &mut World) {
+    asked(world);
+    answering(world);
+}
+
+/// Objects of somebody else that a Service of the platform converts.
+fn converted(world: &mut World) {
+    answering(world);
+    let service = json!({"namespace": "shop", "name": "guard"});
+    let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}});
+    let definition = with(own("widgets.example.com", &json!({})), &json!({"spec": {"conversion": conversion}}));
+    world.objects.insert(DEFINITIONS.to_owned(), vec![definition]);
+}
+
+/// A volume whose claim is gone.
+fn released(world: &mut World) {
+    let volume = json!({
+        "spec": {
+            "claimRef": {"namespace": "shop", "name": "old"}, "persistentVolumeReclaimPolicy": "Retain",
+            "capacity": {"storage": "1Gi"},
+        },
+        "status": {"phase": "Released"},
+    });
+    world.add(VOLUMES, with(object("pv-1", &json!({})), &volume));
+}
+
+/// A load balancer that nothing waits for.
+fn balanced(world: &mut World) {
+    let status = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}});
+    let balancer = json!({"spec": {"type": "LoadBalancer"}, "status": status});
+    world.add(SERVICES, with(own("shop/edge", &json!({})), &balancer));
+}
+
+/// A load balancer that never came, and whose finalizer nobody clears.
+fn unbalanced(world: &mut World) {
+    let cleanup = json!({"finalizers": ["service.kubernetes.io/load-balancer-cleanup"]});
+    world.add(SERVICES, with(own("shop/edge", &cleanup), &json!({"spec": {"type": "LoadBalancer"}})));
+}
+
+/// A registered API at a Service of the platform.
+fn registered(world: &mut World, available: &str) {
+    let condition = json!({"type": "Available", "status": available, "reason": "MissingEndpoints", "message": "none"});
+    let api = json!({
+        "spec": {"service": {"namespace": "shop", "name": "guard"}}, "status": {"conditions": [condition]},
+    });
+    world.add(API_SERVICES, with(object("v1.figures.example.com", &json!({})), &api));
+}
+
+/// A namespace of the platform that is being deleted, and held.
+fn terminating(world: &mut World) {
+    let going = object("shop", &json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}));
+    let condition =
+        json!({"type": "NamespaceFinalizersRemaining", "status": "True", "message": "example.com/hold in 1 resource"});
+    let status = json!({"status": {"phase": "Terminating", "conditions": [condition]}});
+    world.objects.insert(NAMESPACES.to_owned(), vec![with(going, &status), object("other", &json!({}))]);
+}
+
+/// An object that is being deleted for long.
+fn stuck(world: &mut World) {
+    let more = json!({"deletionTimestamp": "2020-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]});
+    world.add(CONFIG_MAPS, own("shop/stuck", &more));
+}
+
+/// A wedge: what it is, how it is planted, and the rule, the severity and the words that foretell it.
+type Wedge = (&'static str, fn(&mut World), &'static str, &'static str, &'static str);
+
+const WEDGES: [Wedge; 16] = [
+    (
+        "a custom resource whose controller goes first",
+        operated,
+        "controllers",
+        "wedges",
+        "widgets.example.com shop/one",
+    ),
+    ("a finalizer without an owner", unowned, "finalizers", "wedges", "configmaps shop/held"),
+    ("a foreign instance of our definition", used, "foreign", "leaves", "widgets.example.com: other/theirs"),
+    (
+        "a webhook whose service goes first",
+        guarded,
+        "webhooks",
+        "wedges",
+        "guard.example.com (somebody else's): Service shop/guard",
+    ),
+    ("a webhook without a service", asked, "webhooks", "wedges", "Service shop/guard is not there"),
+    (
+        "objects whose converter goes first",
+        converted,
+        "conversions",
+        "wedges",
+        "Service shop/guard (of argocd/dev-api)",
+    ),
+    ("a volume that leaks", released, "volumes", "leaves", "pv-1 1Gi of shop/old"),
+    ("a load balancer that leaks", balanced, "load-balancers", "leaves", "services shop/edge"),
+    ("a load balancer that never came", unbalanced, "load-balancers", "wedges", "services shop/edge"),
+    ("an API that is down", |world| registered(world, "False"), "api-services", "wedges", "v1.figures.example.com"),
+    (
+        "an API whose service goes first",
+        |world| {
+            registered(world, "True");
+            answering(world);
+        },
+        "api-services",
+        "wedges",
+        "may outlive its service",
+    ),
+    ("a namespace that is stuck", terminating, "stuck", "wedges", "NamespaceFinalizersRemaining: example.com/hold"),
+    ("an object that is stuck", stuck, "stuck", "wedges", "configmaps shop/stuck"),
+    (
+        "a list that is empty once",
+        |world| {
+            unowned(world);
+            world.odd.insert(CONFIG_MAPS, VecDeque::from([Odd::Empty]));
+        },
+        "finalizers",
+        "wedges",
+        "configmaps shop/held",
+    ),
+    (
+        "a page that is cut off",
+        |world| {
+            unowned(world);
+            world.odd.insert(CONFIG_MAPS, VecDeque::from([Odd::Short, Odd::Cut]));
+        },
+        "finalizers",
+        "wedges",
+        "configmaps shop/held",
+    ),
+    (
+        "a group that is forbidden",
+        |world| {
+            world.always.insert(WIDGETS, Odd::Code(403));
+        },
+        "inventory",
+        "not known",
+        "widgets.example.com: ",
+    ),
+];
+
+/// Every kind of thing that wedges a teardown, alone: foretold, with what to do, soon, and without a write.
+#[test]
+fn every_wedge_is_foretold_with_its_fix_within_its_time() {
+    for (what, plant, rule, severity, words) in WEDGES {
+        let mut world = World::new();
+        plant(&mut world);
+        let began = Instant::now();
+        let came = rehearse(world);
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} took {:?}", began.elapsed());
+        let report = came.report();
+        let mut of = report.findings.iter().filter(|finding| finding.rule.id() == rule);
+        let found = of.find(|finding| finding.severity.as_str() == severity && finding.text().contains(words));
+        let found = found.unwrap_or_else(|| panic!("{what}: no `{words}` in\n{}", report.text()));
+        assert!(!found.fix.is_empty() && !found.means.is_empty(), "{what}: {}", found.text());
+        let code = if severity == "leaves" { 2 } else { 1 };
+        assert_eq!((came.code, i32::from(report.exit)), (code, code), "{what}: {}", report.text());
+    }
+}
+
+#[test]
+fn objects_in_another_order_make_the_same_report() {
+    let planted = |turned: bool| {
+        let mut world = World::new();
+        for n in 0..30 {
+            world.add(CONFIG_MAPS, own(&format!("shop/held-{n}"), &held()));
+            world.add(WIDGETS, object(&format!("other/theirs-{n}"), &json!({})));
+        }
+        used(&mut world);
+        if turned {
+            for objects in world.objects.values_mut() {
+                objects.reverse();
+            }
+        }
+        let report = rehearse(world).report();
+        (report.findings, report.rules, report.listed)
+    };
+    assert_eq!(planted(false), planted(true));
+}
+
+#[test]
+fn an_application_that_no_node_stands_for_any_more_is_looked_at_with_the_others() {
+    let planted = |set: &str| {
+        let mut world = World::new();
+        let owner = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": set, "uid": "s", "controller": true});
+        let application = json!({
+            "metadata": {"name": "dev-old", "namespace": "argocd", "uid": "uid-old", "ownerReferences": [owner]},
+            "spec": {"project": "dev", "destination": {"name": "in-cluster", "namespace": "old"}},
+        });
+        world.add(APPLICATIONS, application);
+        let mut left = object("old/left", &held());
+        left["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] = json!("dev-old:/ConfigMap:old/left");
+        world.add(CONFIG_MAPS, left);
+        rehearse(world)
+    };
+    let own = planted("dev-apps");
+    assert!(own.told("finalizers").contains("configmaps old/left, of argocd/dev-old"), "{}", own.stdout);
+    assert_eq!(planted("somebodys").told("finalizers"), "");
+}
+
 #[test]
 fn a_cluster_that_does_not_say_what_it_serves_is_no_empty_one() {
     for (path, code) in [("/apis", 403), ("/apis", 503)] {
@@ -509,6 +794,12 @@ fn what_is_left_is_compared_with_the_snapshot_that_is_kept() {
     // What is not known is not clean.
     let (code, unknown) = report(planted(false).always(WIDGETS, Odd::Code(403)));
     assert_eq!((code, unknown.verdict.as_str()), (1, "not known"), "{}", unknown.text());
+    // Volumes of which it cannot be read whose they are are not known either.
+    let mut world = planted(false);
+    released(&mut world);
+    let (code, unread) = report(world.once(VOLUMES, &[Odd::Well, Odd::Code(403)]));
+    assert_eq!((code, unread.verdict.as_str()), (1, "not known"), "{}", unread.text());
+    assert_eq!(unread.not_known[0].what, "persistentvolumes", "{}", unread.text());
     // A snapshot that was changed is refused, and none is no reason not to look.
     let mut world = planted(false);
     world.answers.get_mut(&place).unwrap()["binaryData"][SNAPSHOT_KEY] = json!("aGVsbG8=");

@@ -8,9 +8,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use forge_testkit::sandbox::eventually;
 use serde_json::{Value, json};
 
 const FORGE: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  argo: {cd: existing, workflows: existing, events: none}\n  environments: [{name: dev, cluster: in-cluster, sync: manual}, {name: qa, cluster: other, sync: manual}]\n";
@@ -22,10 +24,16 @@ const SETS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets
 #[derive(Default)]
 struct Fake {
     objects: BTreeMap<String, Value>,
+    /// What was asked, in order.
+    asked: Vec<String>,
     /// What was asked that is no question, in order.
     writes: Vec<String>,
     /// How often this collection comes back empty although something is in it.
     empty: Option<(String, usize)>,
+    /// This collection ends too soon, and says itself that there is more.
+    short: Option<String>,
+    /// This collection may not be listed.
+    forbidden: Option<String>,
 }
 
 impl Fake {
@@ -36,15 +44,27 @@ impl Fake {
 
     fn answer(&mut self, method: &str, path: &str) -> (u16, Value) {
         let missing = || (404, json!({"kind": "Status", "code": 404, "message": format!("no {path}"), "reason": "x"}));
-        if method != "GET" {
+        // A question that Kubernetes wants as a POST, and that stores nothing.
+        let is_question = path.starts_with("/apis/authorization.k8s.io/v1/selfsubject");
+        if method != "GET" && !is_question {
             self.writes.push(format!("{method} {path}"));
             return (405, json!({"kind": "Status", "code": 405, "message": "only questions are answered"}));
         }
+        self.asked.push(path.to_owned());
         if let Some(object) = self.objects.get(path) {
             return (200, object.clone());
         }
         // The last part of a collection is a plural, of an object a name.
-        let collections = ["applications", "applicationsets", "configmaps", "namespaces", "jobs", "secrets"];
+        let collections = [
+            "applications",
+            "applicationsets",
+            "configmaps",
+            "namespaces",
+            "jobs",
+            "secrets",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+        ];
         let last = path.rsplit('/').next().unwrap_or_default();
         if !collections.contains(&last) {
             return missing();
@@ -55,6 +75,15 @@ impl Fake {
         {
             *times -= 1;
             return (200, json!({"items": []}));
+        }
+        if self.short.as_deref() == Some(path) {
+            return (200, json!({"metadata": {"resourceVersion": "1", "remainingItemCount": 2}, "items": []}));
+        }
+        if self.forbidden.as_deref() == Some(path) {
+            return (
+                403,
+                json!({"kind": "Status", "code": 403, "message": format!("{path} is forbidden"), "reason": "Forbidden"}),
+            );
         }
         let inside = |(at, _): &(&String, &Value)| at.rsplit_once('/').is_some_and(|(parent, _)| parent == path);
         let items: Vec<Value> = self.objects.iter().filter(inside).map(|(_, object)| object.clone()).collect();
@@ -113,6 +142,13 @@ fn repository() -> tempfile::TempDir {
 
 /// `platform teardown` of `dev` on this cluster.
 fn teardown(folder: &Path, port: u16, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["120", env!("CARGO_BIN_EXE_forge")]);
+    of_dev(command, folder, port, arguments).output().unwrap()
+}
+
+/// The arguments and the environment of it.
+fn of_dev(mut command: Command, folder: &Path, port: u16, arguments: &[&str]) -> Command {
     let kubeconfig = folder.join("kubeconfig");
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -121,10 +157,10 @@ fn teardown(folder: &Path, port: u16, arguments: &[&str]) -> Output {
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     });
     fs::write(&kubeconfig, text.to_string()).unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["120", env!("CARGO_BIN_EXE_forge"), "-C"]).arg(folder).args(["platform", "teardown", "-e", "dev"]);
+    command.arg("-C").arg(folder).args(["platform", "teardown", "-e", "dev"]);
     command.args(arguments).env("FORGE_KUBECONFIG_PATH", kubeconfig).env("NO_COLOR", "1");
-    command.env_remove("FORGE_CONFIRM").output().unwrap()
+    command.env_remove("FORGE_CONFIRM");
+    command
 }
 
 fn told(output: &Output, code: i32) -> (String, String) {
@@ -203,6 +239,138 @@ fn a_list_that_lacks_what_is_there_is_not_believed() {
     let (port, fake) = serve(fake);
     let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
     assert!(err.contains("the list of Applications lacks `db`, which is there: it is not believed"), "{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn a_page_that_ends_too_soon_or_may_not_be_read_stops_it_before_anything_is_written() {
+    let folder = repository();
+    let mut short = fake(&[application("db", &json!({}))]);
+    short.short = Some(APPLICATIONS.to_owned());
+    let (port, short) = serve(short);
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 1);
+    assert!(err.contains("2 more objects are said to follow"), "{err}");
+    assert_eq!(short.lock().unwrap().writes, Vec::<String>::new());
+    let mut forbidden = fake(&[application("db", &json!({}))]);
+    forbidden.forbidden = Some(APPLICATIONS.to_owned());
+    let (port, forbidden) = serve(forbidden);
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-D002]"), "{err}");
+    assert_eq!(forbidden.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn what_only_has_a_name_of_the_environment_is_somebody_elses_and_stays() {
+    let folder = repository();
+    let theirs = "https://git.example.com/theirs.git";
+    let directories = json!([{"path": "dev/apps/*/*"}]);
+    let generators = json!([{"git": {"repoURL": theirs, "directories": directories}}]);
+    let metadata = json!({"name": "dev-apps", "namespace": "argocd", "uid": "s", "resourceVersion": "1"});
+    let set = (format!("{SETS}/dev-apps"), json!({"metadata": metadata, "spec": {"generators": generators}}));
+    let owner = json!({"ownerReferences": [{"kind": "ApplicationSet", "name": "dev-apps", "uid": "s"}]});
+    let (path, mut bootstrap) = application("dev-bootstrap", &json!({}));
+    bootstrap["spec"]["source"] = json!({"repoURL": theirs, "path": "dev"});
+    let (port, fake) = serve(fake(&[set, application("dev-theirs", &owner), (path, bootstrap)]));
+    let (out, err) = told(&teardown(folder.path(), port, &["--confirm", "dev", "-o", "json"]), 0);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert!(report["message"].as_str().unwrap().starts_with("nothing was there to remove"), "{report}\n{err}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+#[test]
+fn volumes_of_namespaces_that_no_node_is_left_in_are_secured_before_anything_goes() {
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let volume = json!({
+        "metadata": {"name": "pv-1", "uid": "v", "resourceVersion": "1"},
+        "spec": {"persistentVolumeReclaimPolicy": "Delete", "claimRef": {"namespace": "shop", "name": "data"}},
+        "status": {"phase": "Bound"},
+    });
+    let (port, fake) = serve(fake(&[
+        ("/api/v1/namespaces/shop".to_owned(), namespace),
+        ("/api/v1/persistentvolumes/pv-1".to_owned(), volume),
+    ]));
+    let ended = teardown(folder.path(), port, &["--confirm", "dev"]);
+    // The fake writes nothing, so that it ends there: the volume came first, and the namespace is still there.
+    assert_ne!(ended.status.code(), Some(0));
+    assert_eq!(fake.lock().unwrap().writes, ["PATCH /api/v1/persistentvolumes/pv-1"]);
+}
+
+#[test]
+fn what_is_in_a_namespace_is_not_taken_for_nothing_because_one_list_came_back_empty() {
+    const INSIDE: &str = "/api/v1/namespaces/shop/configmaps";
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let theirs = json!({"metadata": {"name": "theirs", "namespace": "shop", "uid": "c", "resourceVersion": "1"}});
+    let verbs = json!(["get", "list", "delete"]);
+    let kinds = json!([{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": verbs}]);
+    let mut fake = fake(&[
+        ("/apis".to_owned(), json!({"kind": "APIGroupList", "groups": []})),
+        ("/api/v1".to_owned(), json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": kinds})),
+        ("/api/v1/namespaces/shop".to_owned(), namespace),
+        (format!("{INSIDE}/theirs"), theirs),
+        another(),
+    ]);
+    fake.empty = Some((INSIDE.to_owned(), 1));
+    let (port, fake) = serve(fake);
+    let command = Command::new(env!("CARGO_BIN_EXE_forge"));
+    let mut command = of_dev(command, folder.path(), port, &["--confirm", "dev"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // What comes after namespaces, or a write. That the end is looked at for a while is of no interest here.
+    eventually("the namespace was looked into", Duration::from_secs(60), || {
+        let fake = fake.lock().unwrap();
+        let after = fake.asked.iter().skip_while(|path| *path != INSIDE);
+        let over = !fake.writes.is_empty() || after.clone().any(|path| path.contains("/appprojects/"));
+        if over { Ok(()) } else { Err(format!("{:?}", fake.asked)) }
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let fake = fake.lock().unwrap();
+    assert_eq!(fake.writes, Vec::<String>::new());
+    assert!(fake.asked.iter().filter(|path| *path == INSIDE).count() > 1, "{:?}", fake.asked);
+}
+
+#[test]
+fn a_token_that_a_killed_teardown_left_is_taken_back_though_no_node_is_left() {
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let token = json!({"metadata": {"name": "forge-teardown-dev", "namespace": "argo", "labels": labels}});
+    let (port, fake) =
+        serve(fake(&[another(), ("/api/v1/namespaces/argo/secrets/forge-teardown-dev".to_owned(), token)]));
+    let _ = teardown(folder.path(), port, &["--confirm", "dev"]);
+    assert_eq!(fake.lock().unwrap().writes, ["DELETE /api/v1/namespaces/argo/secrets/forge-teardown-dev"]);
+}
+
+/// The receipt of another environment: what all share stays.
+fn another() -> (String, Value) {
+    let metadata = json!({"name": "forge-bootstrap-other", "namespace": "elsewhere"});
+    ("/api/v1/configmaps/forge-bootstrap-other".to_owned(), json!({"metadata": metadata}))
+}
+
+/// What says that runs can take place.
+fn prepared() -> (String, Value) {
+    let annotations = json!({"forge.projectcatalyst.io/image": "registry.example.com/forge@sha256:0"});
+    let plugin = json!({"metadata": {"name": "forge-executor-plugin", "annotations": annotations}});
+    ("/api/v1/namespaces/argo/configmaps/forge-executor-plugin".to_owned(), plugin)
+}
+
+#[test]
+fn without_its_project_or_its_cluster_argo_cd_could_not_remove_an_application_and_nothing_is_written() {
+    let folder = repository();
+    let (port, fake_one) = serve(fake(&[another(), prepared(), application("db", &json!({}))]));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-U007]") && err.contains("AppProject dev of `db`"), "{err}");
+    assert_eq!(fake_one.lock().unwrap().writes, Vec::<String>::new());
+
+    let project = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev".to_owned();
+    let (path, mut db) = application("db", &json!({}));
+    db["spec"]["destination"] = json!({"name": "east", "namespace": "db"});
+    let objects = [another(), prepared(), (project, json!({"metadata": {"name": "dev"}})), (path, db)];
+    let (port, fake) = serve(fake(&objects));
+    let (_, err) = told(&teardown(folder.path(), port, &["--confirm", "dev"]), 6);
+    assert!(err.contains("error[FORGE-U007]") && err.contains("the Secret of cluster east of `db`"), "{err}");
     assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
 }
 

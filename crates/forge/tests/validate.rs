@@ -9,12 +9,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use forge_core::format::schema;
 use forge_core::preflight::Purpose;
 use forge_core::render;
 use forge_core::rights::{self, Request};
@@ -22,7 +23,7 @@ use forge_core::yaml::{Dialect, Limits, Node, read};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// Answers by path; what is not known is not found, and what is `null` is forbidden.
+/// Answers by path; what is not known is not found, what is `null` is forbidden, and a number is the code of a failure.
 type Answers = BTreeMap<String, Value>;
 
 /// A server, what it answers, and what it was asked.
@@ -61,6 +62,10 @@ fn answer(stream: &TcpStream, answers: &Mutex<Answers>, asked: &Mutex<Vec<(Strin
     let (code, body) = match found {
         _ if method != "GET" => (405, status(405)),
         Some(Value::Null) => (403, status(403)),
+        Some(Value::Number(code)) => {
+            let code = u16::try_from(code.as_u64().unwrap()).unwrap();
+            (code, status(code))
+        }
         // A stream that ends at once.
         Some(_) if uri.contains("watch=true") => (200, String::new()),
         Some(body) => (200, body.to_string()),
@@ -86,6 +91,9 @@ const NODES: [&str; 3] = ["network", "db", "api"];
 const APPLICATIONS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications";
 const PROJECT: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev";
 const CONTROLLERS: &str = "/apis/apps/v1/namespaces/argocd/deployments";
+const STATEFUL: &str = "/apis/apps/v1/namespaces/argocd/statefulsets";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/argo/leases/forge-dev";
+const READY: &str = "/api/v1/namespaces/api/configmaps/ready";
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
@@ -171,6 +179,9 @@ impl Home {
         let report: Value =
             serde_json::from_str(&came.stdout).unwrap_or_else(|error| panic!("{error}: {}", came.stderr));
         assert_eq!(report["exit"], came.code, "{report:#}");
+        let validator = jsonschema::validator_for(schema("validationreport").unwrap().as_value()).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&report).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}: {report:#}");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let failures = report["failures"].as_array().unwrap().iter();
         (came.code, failures.map(|found| (text(&found["component"]), text(&found["kind"]))).collect(), report)
@@ -271,17 +282,14 @@ fn well(head: &str) -> Answers {
         (APPLICATIONS.to_owned(), list(&applications)),
         (PROJECT.to_owned(), json!({"spec": {}})),
         (CONTROLLERS.to_owned(), list(&[workload("argocd-repo-server", "argocd", 1)])),
-        (
-            "/apis/apps/v1/namespaces/argocd/statefulsets".to_owned(),
-            list(&[workload("argocd-application-controller", "argocd", 1)]),
-        ),
+        (STATEFUL.to_owned(), list(&[workload("argocd-application-controller", "argocd", 1)])),
         (
             "/apis/apps/v1/namespaces/argo/deployments".to_owned(),
             list(&[workload("workflow-controller", "argo-workflows", 1)]),
         ),
         ("/apis/apps/v1/namespaces/argo/statefulsets".to_owned(), list(&[])),
         ("/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects".to_owned(), list(&[])),
-        ("/api/v1/namespaces/api/configmaps/ready".to_owned(), json!({"kind": "ConfigMap"})),
+        (READY.to_owned(), json!({"kind": "ConfigMap"})),
     ]);
     for node in NODES {
         let image = format!("registry.example.com/web@{DIGEST}");
@@ -381,6 +389,163 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
             &[("argocd/db", "stale")],
         ),
         (
+            "never compared",
+            |a| {
+                changed(a, "db", |app| {
+                    app["status"].as_object_mut().unwrap().remove("reconciledAt");
+                });
+            },
+            2,
+            &[("argocd/db", "stale")],
+        ),
+        (
+            "suspended",
+            |a| changed(a, "db", |app| app["status"]["health"]["status"] = json!("Suspended")),
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "a health that nobody knows",
+            |a| changed(a, "db", |app| app["status"]["health"]["status"] = json!("Splendid")),
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "Argo CD cannot compare",
+            |a| {
+                changed(a, "db", |app| {
+                    app["status"]["conditions"] = json!([{"type": "ComparisonError", "message": "rpc error"}]);
+                });
+            },
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "Argo CD does not know whether it differs",
+            |a| changed(a, "db", |app| app["status"]["sync"]["status"] = json!("Unknown")),
+            2,
+            &[("argocd/db", "not-known")],
+        ),
+        (
+            "the last sync failed, and nothing differs",
+            |a| changed(a, "db", |app| app["status"]["operationState"]["phase"] = json!("Failed")),
+            2,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "the last sync failed, and something differs",
+            |a| {
+                changed(a, "db", |app| {
+                    app["status"]["operationState"]["phase"] = json!("Error");
+                    app["status"]["sync"]["status"] = json!("OutOfSync");
+                });
+            },
+            1,
+            &[("argocd/db", "unhealthy"), ("argocd/db", "drift")],
+        ),
+        (
+            "a sync was asked for",
+            |a| changed(a, "db", |app| app["operation"] = json!({"sync": {}})),
+            2,
+            &[("argocd/db", "progressing")],
+        ),
+        (
+            "a sync does not end",
+            |a| {
+                changed(a, "db", |app| {
+                    app["operation"] = json!({"sync": {}, "initiatedBy": {"username": "eve"}});
+                    app["status"]["operationState"] = json!({"phase": "Running", "startedAt": ago(5000)});
+                });
+            },
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "it is being deleted",
+            |a| changed(a, "db", |app| app["metadata"]["deletionTimestamp"] = json!(ago(5))),
+            2,
+            &[("argocd/db", "missing")],
+        ),
+        (
+            "it is being deleted, and something keeps it",
+            |a| changed(a, "db", |app| app["metadata"]["deletionTimestamp"] = json!(ago(5000))),
+            1,
+            &[("argocd/db", "missing")],
+        ),
+        (
+            "it manages nothing",
+            |a| changed(a, "db", |app| app["status"]["resources"] = json!([])),
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "a status of another shape",
+            |a| changed(a, "db", |app| app["status"] = json!({"sync": 7, "resources": {"a": 1}, "conditions": "x"})),
+            1,
+            &[("argocd/db", "unhealthy"), ("argocd/db", "stale")],
+        ),
+        (
+            "pods and workloads of another shape",
+            |a| {
+                let pods = list(&[json!({}), json!({"metadata": 7}), json!(["x"]), pod("db", DIGEST)]);
+                a.insert("/api/v1/namespaces/db/pods".to_owned(), pods);
+                a.insert(
+                    "/apis/apps/v1/namespaces/network/deployments/web".to_owned(),
+                    json!({"spec": {"template": 7}}),
+                );
+            },
+            0,
+            &[],
+        ),
+        (
+            "a workload that Argo CD calls Synced is not there",
+            |a| {
+                a.remove("/apis/apps/v1/namespaces/db/deployments/web");
+            },
+            1,
+            &[("argocd/db", "missing")],
+        ),
+        (
+            "a controller has not caught up",
+            |a| {
+                let web = a.get_mut("/apis/apps/v1/namespaces/db/deployments/web").unwrap();
+                web["metadata"]["generation"] = json!(3);
+            },
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "a container crashes while Argo CD says Healthy",
+            |a| {
+                let mut crashes = pod("db", DIGEST);
+                let state = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+                crashes["status"]["containerStatuses"][0]["state"] = state;
+                a.insert("/api/v1/namespaces/db/pods".to_owned(), list(&[crashes]));
+            },
+            1,
+            &[("argocd/db", "unhealthy")],
+        ),
+        (
+            "a container does not show its image",
+            |a| {
+                let mut silent = pod("db", DIGEST);
+                silent["status"]["containerStatuses"][0]["imageID"] = json!("");
+                a.insert("/api/v1/namespaces/db/pods".to_owned(), list(&[silent]));
+            },
+            2,
+            &[("argocd/db", "not-known")],
+        ),
+        (
+            "an old pod runs during a roll-out that Argo CD has not noticed",
+            |a| {
+                a.insert("/api/v1/namespaces/db/pods".to_owned(), list(&[pod("db", OTHER)]));
+                let web = a.get_mut("/apis/apps/v1/namespaces/db/deployments/web").unwrap();
+                web["status"] = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1});
+            },
+            2,
+            &[("argocd/db", "wrong-digest")],
+        ),
+        (
             "wrong digest",
             |a| {
                 a.insert("/api/v1/namespaces/db/pods".to_owned(), list(&[pod("db", OTHER)]));
@@ -411,7 +576,7 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
         (
             "a required object is missing",
             |a| {
-                a.remove("/api/v1/namespaces/api/configmaps/ready");
+                a.remove(READY);
             },
             1,
             &[("argocd/api", "missing")],
@@ -423,6 +588,43 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
             },
             1,
             &[("Argo CD", "controller")],
+        ),
+        (
+            "a controller is gone, and the others are well",
+            |a| {
+                a.insert(STATEFUL.to_owned(), list(&[]));
+            },
+            1,
+            &[("Argo CD", "controller")],
+        ),
+        (
+            "controllers may not be read",
+            |a| {
+                a.insert("/apis/apps/v1/namespaces/argo/deployments".to_owned(), Value::Null);
+            },
+            2,
+            &[("Argo Workflows", "not-known")],
+        ),
+        (
+            "a window was left, and whether its run is in progress may not be read",
+            |a| {
+                let window = json!({"description": "forge-orchestration dev-1", "applications": ["db"], "kind": "deny", "manualSync": true});
+                a.insert(PROJECT.to_owned(), json!({"spec": {"syncWindows": [window]}}));
+                a.insert(LEASE.to_owned(), Value::Null);
+            },
+            2,
+            &[("AppProject dev", "not-known")],
+        ),
+        (
+            "the window of a run that is in progress",
+            |a| {
+                let window = json!({"description": "forge-orchestration dev-1", "applications": ["db"], "kind": "deny", "manualSync": true});
+                a.insert(PROJECT.to_owned(), json!({"spec": {"syncWindows": [window]}}));
+                let spec = json!({"holderIdentity": "dev-1", "renewTime": ago(1), "leaseDurationSeconds": 60});
+                a.insert(LEASE.to_owned(), json!({"spec": spec}));
+            },
+            0,
+            &[],
         ),
         (
             "a window was left",
@@ -466,9 +668,39 @@ fn planted_states_are_told_with_the_exit_code_of_the_worst() {
             &[("argocd/db", "not-known")],
         ),
         (
+            "pods may not be read, and a required object is missing: the one hides nothing of the other",
+            |a| {
+                a.insert("/api/v1/namespaces/api/pods".to_owned(), Value::Null);
+                a.remove(READY);
+            },
+            1,
+            &[("argocd/api", "not-known"), ("argocd/api", "missing")],
+        ),
+        (
+            "a workload may not be read, and a required object is missing",
+            |a| {
+                a.insert("/apis/apps/v1/namespaces/api/deployments/web".to_owned(), Value::Null);
+                a.remove(READY);
+            },
+            1,
+            &[("argocd/api", "not-known"), ("argocd/api", "missing")],
+        ),
+        (
+            "pods may not be read, and an image is not fixed by digest: rules are about what was read",
+            |a| {
+                a.insert("/api/v1/namespaces/db/pods".to_owned(), Value::Null);
+                a.insert(
+                    "/apis/apps/v1/namespaces/db/deployments/web".to_owned(),
+                    deployment("db", "registry.example.com/web:v1"),
+                );
+            },
+            2,
+            &[("argocd/db", "not-known"), ("argocd/db", "policy")],
+        ),
+        (
             "a required object may not be read",
             |a| {
-                a.insert("/api/v1/namespaces/api/configmaps/ready".to_owned(), Value::Null);
+                a.insert(READY.to_owned(), Value::Null);
             },
             2,
             &[("argocd/api", "not-known")],
@@ -521,8 +753,15 @@ fn a_scope_brings_its_predecessors_along_and_leaves_the_rest_alone() {
     answers.get_mut(APPLICATIONS).unwrap()["items"].as_array_mut().unwrap().push(extra);
     let (code, told, report) = home.found(answers.clone(), &["--scope", "app:argocd/db"]);
     assert_eq!((code, told.len(), report["statistics"]["nodes"].as_u64()), (0, 0, Some(2)), "{report:#}");
-    let (code, told, _) = home.found(answers, &["--scope", "app:api"]);
+    let (code, told, _) = home.found(answers.clone(), &["--scope", "app:api"]);
     assert_eq!((code, told), (1, [("argocd/api".to_owned(), "unhealthy".to_owned())].into()));
+    // Whoever may get and not list them lacks nothing for a part.
+    for node in NODES {
+        answers.insert(format!("{APPLICATIONS}/{node}"), application(node, &home.head));
+    }
+    answers.insert(APPLICATIONS.to_owned(), Value::Null);
+    let (code, told, report) = home.found(answers, &["--scope", "app:argocd/db"]);
+    assert_eq!((code, told.len()), (0, 0), "{report:#}");
 }
 
 #[test]
@@ -586,6 +825,8 @@ fn the_report_is_a_page_and_junit_too() {
     changed(&mut answers, "db", |app| {
         app["status"]["health"]["status"] = json!("Degraded");
         app["status"]["conditions"] = json!([{"type": "SharedResourceWarning", "message": "<script>x</script>"}]);
+        app["status"]["operationState"]["phase"] = json!("Failed");
+        app["status"]["operationState"]["message"] = json!("</td><script>alert('x')</script>]]>\u{1b}[2J\u{202e}");
     });
     let page = home.validate(answers.clone(), &["-o", "html"]);
     assert_eq!(page.code, 1, "{}", page.stderr);
@@ -594,6 +835,7 @@ fn the_report_is_a_page_and_junit_too() {
     let xml = home.validate(answers, &["-o", "junit"]).stdout;
     assert!(xml.contains("tests=\"7\" failures=\"1\" errors=\"0\""), "{xml}");
     assert!(xml.contains("<testcase classname=\"dev\" name=\"argocd/network\"/>"), "{xml}");
+    assert!(xml.contains("&lt;script&gt;alert") && !xml.contains("<script") && !xml.contains('\u{1b}'), "{xml}");
 }
 
 #[test]
@@ -630,15 +872,76 @@ fn while_it_watches_every_change_is_a_line_and_an_interrupt_ends_it_with_the_las
     eventually("the first look is told", || said("  healthy: 7 of 7 components healthy"));
     changed(&mut server.answers.lock().unwrap(), "db", |app| app["status"]["sync"]["status"] = json!("OutOfSync"));
     eventually("the drift is told", || said("  argocd/db: healthy → degraded: Argo CD sees a difference to Git"));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // What Git holds is asked again and again.
+    let pushed = home.commit("notes.md", true);
+    eventually("the push is told", || said("  repository: healthy → degraded: branch `main` holds"));
+    interrupt(&child);
     let output = child.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), report["verdict"].as_str()), (Some(2), Some("degraded")), "{report:#}");
     // And after a while by itself.
-    let came = home.validate(well(&home.head), &["--watch", "--timeout", "8s"]);
+    let came = home.validate(well(&pushed), &["--watch", "--timeout", "8s"]);
     assert_eq!(came.code, 0, "{}{}", came.stdout, came.stderr);
     assert!(came.asked.iter().all(|(method, _)| method == "GET"), "{:?}", came.asked);
-    assert_eq!(home.validate(well(&home.head), &["--timeout", "3s"]).code, 3);
+    assert_eq!(home.validate(well(&pushed), &["--timeout", "3s"]).code, 3);
+}
+
+fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn while_it_watches_a_cluster_that_stops_answering_is_told_and_never_ends_as_healthy() {
+    let home = Home::new();
+    let server = serve(well(&home.head));
+    let log = home.folder.path().join("stderr");
+    let mut command = home.command(&server, &["--watch", "-o", "json"]);
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let child = command.spawn().unwrap();
+    let said = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
+    eventually("the first look is told", || said("  healthy: 7 of 7 components healthy"));
+    let before = server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(500)).unwrap();
+    eventually("that nothing was seen is told", || said("  not looked at: "));
+    // It goes on, and sees what is there when the cluster is back.
+    server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), before);
+    changed(&mut server.answers.lock().unwrap(), "db", |app| app["status"]["sync"]["status"] = json!("OutOfSync"));
+    eventually("it is back", || said("  argocd/db: healthy → degraded: "));
+    changed(&mut server.answers.lock().unwrap(), "db", |app| app["status"]["sync"]["status"] = json!("Synced"));
+    eventually("all is well again", || said("  argocd/db: degraded → healthy"));
+    let told = || fs::read_to_string(&log).unwrap().matches("  not looked at: ").count();
+    let earlier = told();
+    server.answers.lock().unwrap().insert(APPLICATIONS.to_owned(), json!(500));
+    eventually("it is gone again", || told() > earlier);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    // What was true before is not what is true.
+    let log = fs::read_to_string(&log).unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{log}");
+    assert!(server.asked.lock().unwrap().iter().all(|(method, _)| method == "GET"));
+}
+
+#[test]
+fn the_same_cluster_gives_the_same_report_byte_for_byte() {
+    let home = Home::new();
+    let mut answers = well(&home.head);
+    changed(&mut answers, "db", |app| app["status"]["health"]["status"] = json!("Degraded"));
+    answers.insert("/api/v1/namespaces/api/pods".to_owned(), Value::Null);
+    for name in ["left-over", "another"] {
+        let extra = application(name, "1");
+        answers.get_mut(APPLICATIONS).unwrap()["items"].as_array_mut().unwrap().push(extra);
+    }
+    let look = |answers: Answers| {
+        let (_, _, mut report) = home.found(answers, &[]);
+        // When it was looked at is all that may differ.
+        for field in ["started", "ended"] {
+            report.as_object_mut().unwrap().remove(field);
+        }
+        report["statistics"].as_object_mut().unwrap().remove("seconds");
+        report.to_string()
+    };
+    let first = look(answers.clone());
+    answers.get_mut(APPLICATIONS).unwrap()["items"].as_array_mut().unwrap().reverse();
+    assert_eq!(look(answers), first);
 }
 
 /// `executor validate` for this repository and this server.

@@ -324,6 +324,10 @@ fn what_the_repository_says_otherwise_is_a_contradiction() {
     );
     let silent = resolve(&given(&[], &NEEDED, None)).unwrap();
     assert!(silent.contradictions(&repository.installation, environment, None).is_empty());
+    // The Job of an event is told nothing that may change in Git after `forge bootstrap`.
+    let nobodys = given(&[(Input::Domain, "dev.invalid")], &NEEDED, None);
+    let nobodys = resolve(&nobodys).unwrap();
+    assert!(nobodys.contradictions(&repository.installation, environment, Some("dev.example.com")).is_empty());
 }
 
 #[test]

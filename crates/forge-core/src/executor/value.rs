@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
-use crate::name::{clip, is_label};
+use crate::name::{EnvironmentName, clip, is_label};
 use crate::url::without_credentials;
 
 /// Longest address of a repository or of a service.
@@ -106,6 +106,21 @@ value!(
     shown
 );
 
+/// A name below it is nobody's, and never will be somebody's (RFC 2606).
+const NOBODYS: &str = "invalid";
+
+impl Domain {
+    /// A domain of nobody: it says that the repository is to be asked, and whatever that says is meant.
+    pub fn nobodys(environment: &EnvironmentName) -> Self {
+        Self(format!("{environment}.{NOBODYS}"))
+    }
+
+    /// Whether it is one.
+    pub fn is_nobodys(&self) -> bool {
+        self.0.rsplit('.').next() == Some(NOBODYS)
+    }
+}
+
 /// An address in a message: what could be a password is never shown.
 fn shown(url: &str) -> String {
     clip(&without_credentials(url))
@@ -184,6 +199,16 @@ mod tests {
         }
         for bad in ["collector:4318", "http://", "http://a b", "http://me@collector"] {
             assert!(bad.parse::<HttpUrl>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_domain_of_nobody_is_a_domain_and_is_known_for_one() {
+        let nobodys = Domain::nobodys(&"dev".parse().unwrap());
+        assert_eq!(nobodys.as_str().parse::<Domain>(), Ok(nobodys.clone()));
+        assert!(nobodys.is_nobodys());
+        for other in ["dev.example.com", "invalid.example.com", "notinvalid"] {
+            assert!(!other.parse::<Domain>().unwrap().is_nobodys(), "{other}");
         }
     }
 

@@ -10,6 +10,7 @@ use super::bootstrap::{Placed, metadata, placed};
 use super::policy::Policy;
 use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL, is_ours};
+use crate::executor::Domain;
 use crate::format::{Environment, Repository, Schedule, Sync};
 use crate::name::EnvironmentName;
 use crate::rights;
@@ -50,8 +51,6 @@ const NAMES: &str = "([0-9a-f]{12}-[0-9a-f]{6}|at-[0-9]{8}t[0-9]{4})";
 pub struct Trigger<'t> {
     /// The environment.
     pub environment: &'t EnvironmentName,
-    /// Its domain, where its env.yaml has one.
-    pub domain: Option<&'t str>,
     /// Every push to the branch does.
     pub push: bool,
     /// A clock does.
@@ -59,11 +58,11 @@ pub struct Trigger<'t> {
 }
 
 impl<'t> Trigger<'t> {
-    /// What `forge.yaml` says of an environment of this domain; none where only people start runs.
-    pub fn of(environment: &'t Environment, domain: Option<&'t str>) -> Option<Self> {
+    /// What `forge.yaml` says of an environment; none where only people start runs.
+    pub fn of(environment: &'t Environment) -> Option<Self> {
         let push = environment.sync.value == Sync::Ordered;
         let schedule = environment.schedule.as_ref().map(|schedule| &schedule.value);
-        (push || schedule.is_some()).then_some(Self { environment: &environment.name.value, domain, push, schedule })
+        (push || schedule.is_some()).then_some(Self { environment: &environment.name.value, push, schedule })
     }
 }
 
@@ -209,14 +208,13 @@ fn clock(places: &Places, environment: &EnvironmentName, schedule: &Schedule) ->
     })
 }
 
-/// What the executor is told of the environment (SPEC.md section 5). It wants a domain, and compares it with that of env.yaml:
-/// where none is there, one that is nobody's (RFC 2606) does.
+/// What the executor is told of the environment (SPEC.md section 5), and only what forge.yaml says. It wants a domain too, and
+/// compares it with that of env.yaml, which may change with every push: one that is nobody's is compared with nothing.
 fn configuration(places: &Places, repository: &Repository, trigger: &Trigger<'_>) -> Value {
     let environment = trigger.environment;
-    let domain = trigger.domain.map_or_else(|| format!("{environment}.invalid"), str::to_owned);
     let text = yaml::write(&json!({
         "name": environment,
-        "domain": domain,
+        "domain": Domain::nobodys(environment),
         "gitRepository": repository.url.value,
         "gitRevision": repository.branch.value,
         "argocdNamespace": places.argocd,
@@ -505,7 +503,7 @@ mod tests {
     fn objects(push: bool, schedule: Option<&str>) -> Vec<Value> {
         let environment: EnvironmentName = "dev".parse().unwrap();
         let schedule: Option<Schedule> = schedule.map(|text| text.parse().unwrap());
-        let trigger = Trigger { environment: &environment, domain: None, push, schedule: schedule.as_ref() };
+        let trigger = Trigger { environment: &environment, push, schedule: schedule.as_ref() };
         let placed = events(&Places::default(), &repository(), &[trigger]);
         placed.into_iter().map(|placed| placed.object).collect()
     }
@@ -530,6 +528,13 @@ mod tests {
         for other in [json!({}), json!({"metadata": {"name": "forge-event-dev"}, "data": {"environment.yaml": "x"}})] {
             assert_eq!(configured(&other, &repository()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_job_of_an_event_is_told_no_domain_of_its_own() {
+        let objects = objects(true, None);
+        let told = &of(&objects, "ConfigMap", "forge-event-dev")["data"]["environment.yaml"];
+        assert!(told.as_str().unwrap().contains("dev.invalid"), "{told}");
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use serde_json::{Value, json};
 
-use super::WINDOW_PREFIX;
 use super::bootstrap::{Placed, metadata, placed};
+use super::events::EVENTS_ACCOUNT;
 use super::workflow::{ARGOCD_SECRET, EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, Places, WORKFLOW_ACCOUNT, pod_patch};
+use super::{WINDOW_PREFIX, is_ours};
 use crate::run::Runner;
 
 /// Whoever writes for a run.
@@ -17,6 +18,60 @@ const WRITERS: [&str; 2] = [EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT];
 const MOST_DIGITS: usize = 5;
 /// What a Workflow of ours says.
 const WORKFLOW_FIELDS: &str = "['activeDeadlineSeconds', 'arguments', 'entrypoint', 'executor', 'parallelism', 'podGC', 'podSpecPatch', 'serviceAccountName', 'templates', 'ttlStrategy']";
+
+/// What policies were called before they were named after their namespace, and whom each is about.
+const UNNAMED: [(&str, &str); 2] = [("forge-window-writer", EXECUTOR_ACCOUNT), ("forge-event-jobs", EVENTS_ACCOUNT)];
+/// Where policies are.
+const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+const VERSION: &str = "admissionregistration.k8s.io/v1";
+
+/// A policy that an earlier version of Forge may have left: names alone.
+pub struct FormerPolicy {
+    /// What applies it, which goes first.
+    pub binding: Placed,
+    /// The policy.
+    pub policy: Placed,
+    account: &'static str,
+}
+
+impl FormerPolicy {
+    /// All that may be there.
+    pub fn all() -> Vec<Self> {
+        let named = |plural: &str, kind: &str, name: &str| {
+            let object = json!({"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}});
+            placed(format!("{GROUP}/{plural}"), object)
+        };
+        let of = |(name, account)| Self {
+            binding: named("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", name),
+            policy: named("validatingadmissionpolicies", "ValidatingAdmissionPolicy", name),
+            account,
+        };
+        UNNAMED.into_iter().map(of).collect()
+    }
+
+    /// Whether what is there was made by an earlier version for this namespace (INV-11): it carries our label, and is about the
+    /// account there and about nobody else. That of another installation is in use as long as that is of such a version.
+    pub fn is_of(&self, live: &Value, workflows: &str) -> bool {
+        let conditions = live.pointer("/spec/matchConditions").and_then(Value::as_array);
+        let about = user(workflows, self.account);
+        let only = |conditions: &Vec<Value>| {
+            conditions.len() == 1
+                && conditions.iter().all(|one| one.get("expression").and_then(Value::as_str) == Some(about.as_str()))
+        };
+        is_ours(live) && conditions.is_some_and(only)
+    }
+
+    /// Whether a binding of that name is of it.
+    pub fn binds(&self, live: &Value) -> bool {
+        let name = self.policy.object.pointer("/metadata/name");
+        is_ours(live) && name.is_some() && live.pointer("/spec/policyName") == name
+    }
+}
+
+/// Whether a request comes from an account.
+fn user(workflows: &str, account: &str) -> String {
+    format!("request.userInfo.username == 'system:serviceaccount:{workflows}:{account}'")
+}
 
 /// A policy.
 pub(super) struct Policy<'p> {
@@ -37,16 +92,13 @@ pub(super) struct Policy<'p> {
 impl Policy<'_> {
     /// The policy and its binding.
     pub(super) fn objects(&self, places: &Places) -> Vec<Placed> {
-        let group = "/apis/admissionregistration.k8s.io/v1";
         let name = format!("{}-{}", self.name, places.workflows);
-        let of = |account: &&str| {
-            format!("request.userInfo.username == 'system:serviceaccount:{}:{account}'", places.workflows)
-        };
+        let of = |account: &&str| user(&places.workflows, account);
         let accounts: Vec<String> = self.accounts.iter().map(of).collect();
         let validation = |(expression, message): &(String, &str)| json!({"expression": expression, "message": message});
         let validations: Vec<Value> = self.rules.iter().map(validation).collect();
         let policy = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "apiVersion": VERSION, "kind": "ValidatingAdmissionPolicy",
             "metadata": metadata(&name, None),
             "spec": {
                 "failurePolicy": "Fail",
@@ -59,13 +111,13 @@ impl Policy<'_> {
             },
         });
         let binding = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "apiVersion": VERSION, "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": metadata(&name, None),
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         });
         vec![
-            placed(format!("{group}/validatingadmissionpolicies"), policy),
-            placed(format!("{group}/validatingadmissionpolicybindings"), binding),
+            placed(format!("{GROUP}/validatingadmissionpolicies"), policy),
+            placed(format!("{GROUP}/validatingadmissionpolicybindings"), binding),
         ]
     }
 }
@@ -232,6 +284,37 @@ mod tests {
     use crate::render::{plan_config_maps, workflow};
     use crate::run::{RunAction, record_name};
     use crate::view::sample;
+
+    #[test]
+    fn a_policy_of_an_earlier_version_is_known_by_its_label_and_by_whom_it_is_about() {
+        let names: Vec<Value> =
+            FormerPolicy::all().iter().map(|former| former.policy.object["metadata"]["name"].clone()).collect();
+        assert_eq!(names, ["forge-window-writer", "forge-event-jobs"]);
+        for former in FormerPolicy::all() {
+            let name = &former.policy.object["metadata"]["name"];
+            // As an earlier version made it, in `argo`.
+            let mut live = windows().objects(&Places::default()).remove(0).object;
+            live["metadata"]["name"] = name.clone();
+            live["spec"]["matchConditions"][0]["expression"] = json!(user("argo", former.account));
+            assert!(former.is_of(&live, "argo") && !former.is_of(&live, "elsewhere"), "{live}");
+            let mut foreign = live.clone();
+            foreign["metadata"]["labels"] = json!({});
+            let mut wider = live.clone();
+            wider["spec"]["matchConditions"] = json!([]);
+            let mut other = live;
+            other["spec"]["matchConditions"][0]["expression"] = json!(user("argo", "another"));
+            for not in [foreign, wider, other, json!({})] {
+                assert!(!former.is_of(&not, "argo"), "{not}");
+            }
+            let binding = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "forge"}}, "spec": {"policyName": name}});
+            let elsewhere = json!({"metadata": binding["metadata"], "spec": {"policyName": "another"}});
+            assert!(former.binds(&binding) && !former.binds(&elsewhere) && !former.binds(&json!({})));
+        }
+        // What is made today is none of them.
+        let named = |placed: &Placed| placed.object["metadata"]["name"].clone();
+        let today: Vec<Value> = policies(&Places::default()).iter().map(named).collect();
+        assert!(FormerPolicy::all().iter().all(|former| !today.contains(&named(&former.policy))));
+    }
 
     fn submitted(runner: Runner) -> Value {
         let mut plan = sample::stored("dev-0123456789-1", 0).plan;

@@ -16,7 +16,7 @@ use super::{
 use crate::preflight::{Component, Purpose};
 
 /// Phase 0 and phase 1 look before they write. Who may not look is not stopped by it; an account that is made for it may.
-static LOOKS: [Rule; 9] = [
+static LOOKS: [Rule; 10] = [
     rule(Scope::Cluster, "", &["nodes"], &["list"], "nodes that can take a pod"),
     rule(Scope::Cluster, "storage.k8s.io", &["storageclasses"], &["list"], "where volumes would come from"),
     rule(Scope::Cluster, "apiextensions.k8s.io", &["customresourcedefinitions"], &["list"], "what is there of Argo"),
@@ -24,6 +24,7 @@ static LOOKS: [Rule; 9] = [
     rule(Scope::Everywhere, "", &["events"], &["list"], "why a pod does not start"),
     rule(Scope::Workflows, "", &["resourcequotas", "limitranges"], &["list"], "room for the pods of a run"),
     rule(Scope::Workflows, "", &["persistentvolumeclaims"], &["list"], "what checks left that were killed"),
+    rule(Scope::Workflows, "", &["pods/log"], &["get"], "why nothing is heard of events"),
     rule(Scope::Cluster, "argoproj.io", &["clusterworkflowtemplates"], &["get"], "what is there of Forge"),
     rule(
         Scope::Cluster,
@@ -109,6 +110,15 @@ static REMOVAL_OF_ALL: [Rule; 3] = [
     ),
 ];
 
+/// What is named after its namespace today, and was not.
+static FORMER: [Rule; 1] = [rule(
+    Scope::Cluster,
+    "admissionregistration.k8s.io",
+    &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+    &["delete"],
+    "policies of earlier versions",
+)];
+
 /// Nobody gives more than he has, unless he may do exactly that.
 static GIVING: [Rule; 1] =
     [rule(Scope::Everywhere, RBAC, &["clusterroles", "roles"], &["escalate", "bind"], "the rights of Argo")];
@@ -117,8 +127,9 @@ static GIVING: [Rule; 1] =
 const ASKED_BY_THE_SERVER: [&str; 2] = ["escalate", "bind"];
 
 /// Rights that a good day does not need: kind, verbs, and the case that does.
-static RARELY: [(&str, &[&str], &[&str], &str); 17] = [
+static RARELY: [(&str, &[&str], &[&str], &str); 19] = [
     ("", &["pods"], &["delete"], "an agent pod is stuck"),
+    ("", &["pods/log"], &["get"], "what hears events does not stay up"),
     ("", &["events"], &["list"], "the pod of a check does not start"),
     (
         "",
@@ -134,6 +145,12 @@ static RARELY: [(&str, &[&str], &[&str], &str); 17] = [
     ("apiextensions.k8s.io", &["customresourcedefinitions"], &["patch"], "an upgrade"),
     (RBAC, &["clusterroles", "clusterrolebindings"], &["patch", "delete"], "an upgrade; an installation is taken back"),
     (RBAC, &["roles", "rolebindings"], &["delete"], "an installation is taken back"),
+    (
+        "admissionregistration.k8s.io",
+        &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        &["delete"],
+        "an earlier version left policies",
+    ),
     ("argoproj.io", &["workflows"], &["get"], "a Workflow that was just submitted is not seen yet"),
     ("argoproj.io", &["workflows"], &["patch"], "a run is told to stop, or was left by another one"),
     (
@@ -187,7 +204,7 @@ pub fn installer() -> Vec<Grant> {
     // Volumes are tried only where a person asks for it.
     let probe = PROBE_APART.iter().filter(|rule| rule.resources != ["persistentvolumeclaims"]);
     let own = std::slice::from_ref(&OWN);
-    let fixed: [&[Rule]; 8] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &GIVING];
+    let fixed: [&[Rule]; 9] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &FORMER, &GIVING];
     let mut table = Table::new();
     for rule in fixed.into_iter().flatten().chain(probe).copied().chain(of_components) {
         let scope = if rule.scope == Scope::Workflows { Scope::Workflows } else { Scope::Everywhere };

@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::render::is_ours;
+use crate::scaffold::ROOT_SET;
+
 /// Where Argo CD writes down which Application an object belongs to.
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// The same, as a label, where it is told to.
@@ -50,6 +53,27 @@ pub fn creator(object: &Value) -> Option<Creator> {
     let own = object.pointer("/metadata/name").and_then(Value::as_str);
     // Argo CD that manages itself is in its own hands.
     (own != Some(name)).then(|| Creator::Application(name.to_owned()))
+}
+
+/// Whether an Application that has the name of what brings an environment is it: it carries our label, the root set made it, or
+/// it reads the environment's folder (`folder`) of the GitOps repository (`url`). Any other one is somebody else's (INV-11).
+pub fn brings(application: &Value, (url, folder): (&str, &str)) -> bool {
+    let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let reads = text("/spec/source/repoURL") == url && text("/spec/source/path").trim_matches('/') == folder;
+    is_ours(application) || creator(application) == Some(Creator::Set(ROOT_SET.to_owned())) || reads
+}
+
+/// Whether a set that has the name of one of an environment is it, by its label or by what it reads: something in the
+/// environment's folder of the GitOps repository.
+pub fn makes(set: &Value, (url, folder): (&str, &str)) -> bool {
+    let inside = |place: &Value| path_of(place).strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    let reads = |generator: &Value| {
+        let Some(git) = generator.get("git") else { return false };
+        let list = |key: &str| git.get(key).and_then(Value::as_array).into_iter().flatten();
+        git.get("repoURL").and_then(Value::as_str) == Some(url) && list("directories").chain(list("files")).any(inside)
+    };
+    let generators = set.pointer("/spec/generators").and_then(Value::as_array);
+    is_ours(set) || generators.into_iter().flatten().any(reads)
 }
 
 /// What takes an Application from a set, so that it does not go with it; nothing where it is not the set's.
@@ -222,6 +246,32 @@ mod tests {
         let owned = json!({"metadata": set});
         assert_eq!(strip_owner(&owned, "dev-apps"), Some(json!({"metadata": {"ownerReferences": []}})));
         assert_eq!(strip_owner(&owned, "other"), None);
+    }
+
+    #[test]
+    fn what_only_has_the_name_of_what_brings_or_makes_an_environment_is_somebody_elses() {
+        let own = ("https://git.example.com/p.git", "dev");
+        let reads = |url: &str, path: &str| json!({"spec": {"source": {"repoURL": url, "path": path}}});
+        let by = |set: &str| json!({"metadata": {"ownerReferences": [{"kind": "ApplicationSet", "name": set}]}});
+        let ours = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "forge"}}});
+        for application in [reads(own.0, "dev"), reads(own.0, "dev/"), by(ROOT_SET), ours.clone()] {
+            assert!(brings(&application, own), "{application}");
+        }
+        for other in [reads("https://other.example.com/p.git", "dev"), reads(own.0, "qa"), by("theirs"), json!({})] {
+            assert!(!brings(&other, own), "{other}");
+        }
+        let set = |url: &str, kind: &str, path: &str| json!({"spec": {"generators": [{"git": {"repoURL": url, kind: [{"path": path}]}}]}});
+        for made in [set(own.0, "directories", "dev/apps/*/*"), set(own.0, "files", "dev/apps/*/release.yaml"), ours] {
+            assert!(makes(&made, own), "{made}");
+        }
+        for other in [
+            set("https://other.example.com/p.git", "directories", "dev/apps/*/*"),
+            set(own.0, "directories", "dev-2/apps/*/*"),
+            json!({"spec": {"generators": [{"list": {"elements": []}}]}}),
+            json!({}),
+        ] {
+            assert!(!makes(&other, own), "{other}");
+        }
     }
 
     #[test]

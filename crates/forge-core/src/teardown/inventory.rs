@@ -46,6 +46,14 @@ impl Gap {
     pub fn new(what: impl AsRef<str>, why: impl AsRef<str>) -> Self {
         Self { what: shown(what.as_ref()), why: shown(why.as_ref()) }
     }
+
+    /// Objects of a kind may be behind it: it is the kind, or a version of its group, in whichever version the kind is read.
+    pub(super) fn hides(&self, kind: &Kind) -> bool {
+        match self.what.split_once('/') {
+            Some((group, _)) => group == kind.group,
+            None => self.what == kind.name() || (kind.group.is_empty() && self.what == kind.version),
+        }
+    }
 }
 
 /// What is known of the objects of a kind.
@@ -219,6 +227,18 @@ pub(crate) mod tests {
         assert_eq!(whats(&inventory), ["gadgets.example.com", "metrics.k8s.io/v1beta1", "secrets"]);
         assert!(inventory.known(("", "secrets")).is_none());
         assert_eq!(inventory.objects().count(), 3);
+    }
+
+    #[test]
+    fn a_group_that_does_not_answer_hides_its_kinds_in_every_version_and_nobody_elses() {
+        let (widgets, pods) = (kind("widgets.example.com", "Widget", true), kind("pods", "Pod", true));
+        for what in ["widgets.example.com", "example.com/v1", "example.com/v1beta1"] {
+            assert!(Gap::new(what, "503").hides(&widgets) && !Gap::new(what, "503").hides(&pods), "{what}");
+        }
+        assert!(Gap::new("v1", "503").hides(&pods) && !Gap::new("v1", "503").hides(&widgets));
+        for what in ["gadgets.example.com", "com/v1", "everything"] {
+            assert!(!Gap::new(what, "503").hides(&widgets), "{what}");
+        }
     }
 
     #[test]

@@ -85,6 +85,30 @@ pub fn foreign<'c>(contents: &'c [Content], known: &BTreeSet<String>) -> Option<
     contents.iter().find(|content| !is_expected(content, known))
 }
 
+/// The first object of a namespace that bootstrap made that keeps it: what keeps any, and also a claim, because no policy for
+/// volumes was ever asked about those.
+pub fn foreign_beside_argo(contents: &[Content]) -> Option<&Content> {
+    let none = BTreeSet::new();
+    let claims = |content: &&Content| content.kind == "PersistentVolumeClaim" && !is_ours(&content.object);
+    foreign(contents, &none).or_else(|| contents.iter().find(claims))
+}
+
+/// The first of these objects of Argo's kinds that somebody else has, so that Argo must stay for it: one that is going still needs
+/// Argo to get to its end, and one that belongs to something is only nobody's where that is of Argo's kinds too, and asked about
+/// itself.
+pub fn user(instances: &[Content]) -> Option<&Content> {
+    let of_argo = |owner: &Value| {
+        let version = owner.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        version.starts_with("argoproj.io/")
+    };
+    instances.iter().find(|content| {
+        let owners = content.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let below = owners.is_some_and(|owners| owners.iter().any(of_argo));
+        let known = OF_ARGO.contains(&(content.kind.as_str(), content.name()));
+        !below && !known && !is_ours(&content.object)
+    })
+}
+
 fn is_expected(content: &Content, known: &BTreeSet<String>) -> bool {
     let named = |list: &[(&str, &str)]| list.contains(&(content.kind.as_str(), content.name()));
     let owned = content.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -184,6 +208,34 @@ mod tests {
         ] {
             let all: Vec<Content> = expected.iter().cloned().chain([somebodys.clone()]).collect();
             assert_eq!(foreign(&all, &known), Some(&somebodys));
+        }
+    }
+
+    #[test]
+    fn a_claim_beside_argo_is_somebodys_and_keeps_the_namespace() {
+        let claim = |labels: Value| content("PersistentVolumeClaim", &json!({"name": "data", "labels": labels}));
+        let usual = content("ServiceAccount", &json!({"name": "default"}));
+        assert_eq!(foreign_beside_argo(&[usual.clone(), claim(json!({MANAGED_BY: "forge"}))]), None);
+        let all = [usual, claim(json!({}))];
+        assert_eq!(foreign_beside_argo(&all), Some(&all[1]));
+    }
+
+    #[test]
+    fn argo_stays_for_what_somebody_else_has_of_it_even_where_that_goes_or_belongs_to_something() {
+        let owned = |version: &str| json!({"name": "a", "ownerReferences": [{"apiVersion": version, "kind": "X"}]});
+        let nobodys = [
+            content("Application", &owned("argoproj.io/v1alpha1")),
+            content("Application", &json!({"name": "b", "labels": {MANAGED_BY: "forge"}})),
+            content("AppProject", &json!({"name": "default"})),
+        ];
+        assert_eq!(user(&nobodys), None);
+        for somebodys in [
+            content("Application", &json!({"name": "c"})),
+            content("Application", &owned("teams.example.com/v1")),
+            content("Application", &json!({"name": "c", "deletionTimestamp": "2026-11-16T10:00:00Z"})),
+        ] {
+            let all: Vec<Content> = nobodys.iter().cloned().chain([somebodys.clone()]).collect();
+            assert_eq!(user(&all), Some(&somebodys));
         }
     }
 }

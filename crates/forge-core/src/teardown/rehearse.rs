@@ -150,13 +150,16 @@ fn domain(finalizer: &str) -> &str {
     if front.contains('.') { front } else { "" }
 }
 
+/// The domain of what is called Kubernetes' and is installed like any other controller: the one of copies of volumes.
+const INSTALLED: &str = "snapshot.storage.kubernetes.io";
+
 /// Finalizers that Kubernetes, or Argo, clears itself. Those of load balancers and volumes have rules of their own.
 fn is_built_in(finalizer: &str) -> bool {
     let own = ["kubernetes", "foregroundDeletion", "orphan"];
     let ends = |end: &str| domain(finalizer) == end || domain(finalizer).ends_with(&format!(".{end}"));
     own.contains(&finalizer)
         || finalizer.starts_with("external-attacher/")
-        || ends("kubernetes.io")
+        || (ends("kubernetes.io") && domain(finalizer) != INSTALLED)
         || ends("apiextensions.k8s.io")
         || finalizer.starts_with("networking.k8s.io/")
         || ends("argocd.argoproj.io")
@@ -182,9 +185,14 @@ mod tests {
         ] {
             assert!(is_built_in(own), "{own}");
         }
-        for other in
-            ["example.com/hold", "hold", "finalizer.crossplane.io", "service.k8s.aws/resources", "notkubernetes.io/x"]
-        {
+        for other in [
+            "example.com/hold",
+            "hold",
+            "finalizer.crossplane.io",
+            "service.k8s.aws/resources",
+            "notkubernetes.io/x",
+            "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection",
+        ] {
             assert!(!is_built_in(other), "{other}");
         }
         assert_eq!(

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::digest::Digest;
 use crate::name::clip;
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
 use crate::view::shown;
@@ -117,12 +118,17 @@ pub struct Snapshot {
     pub object: Value,
 }
 
-/// The copies to make of these volumes, with these classes; names are derived from the claims, so that whoever begins again
-/// finds those that are there.
+/// The copies to make of these volumes, with these classes. Names are derived from the volume, its claim and the run: whoever
+/// asks again in one run finds those that are there, and no run takes a copy of an earlier one for its own, which would be as
+/// old as that.
 ///
 /// # Errors
 /// With every volume that cannot be copied, and why: then none is.
-pub fn snapshots(volumes: &[Volume], classes: &[Value], environment: &str) -> Result<Vec<Snapshot>, Vec<String>> {
+pub fn snapshots(
+    volumes: &[Volume],
+    classes: &[Value],
+    (environment, run): (&str, &str),
+) -> Result<Vec<Snapshot>, Vec<String>> {
     let (mut wanted, mut refused) = (Vec::new(), Vec::new());
     for volume in volumes {
         let Volume { name, namespace, claim, driver, .. } = volume;
@@ -139,7 +145,8 @@ pub fn snapshots(volumes: &[Volume], classes: &[Value], environment: &str) -> Re
             ));
             continue;
         };
-        let snapshot = format!("forge-{}", cut(claim));
+        let exactly = Digest::of_json(&json!([run, namespace, claim, name]));
+        let snapshot = format!("forge-{}-{}", cut(claim), exactly.short(10));
         let object = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "metadata": {
@@ -155,7 +162,7 @@ pub fn snapshots(volumes: &[Volume], classes: &[Value], environment: &str) -> Re
 
 /// A claim's name in that of its snapshot.
 fn cut(claim: &str) -> &str {
-    claim.get(..claim.floor_char_boundary(240)).unwrap_or(claim)
+    claim.get(..claim.floor_char_boundary(230)).unwrap_or(claim).trim_end_matches('.')
 }
 
 /// The class of a driver: the one that is marked as default, else the first by name.
@@ -249,14 +256,33 @@ mod tests {
             json!({"metadata": {"name": "b", "annotations": {"snapshot.storage.kubernetes.io/is-default-class": "true"}}, "driver": "csi.example.com"}),
             json!({"metadata": {"name": "a"}, "driver": "other.example.com"}),
         ];
-        let refused = snapshots(&[read(None), read(Some("none.example.com"))], &classes, "dev").unwrap_err();
+        let refused = snapshots(&[read(None), read(Some("none.example.com"))], &classes, ("dev", "dev-1")).unwrap_err();
         assert_eq!(refused.len(), 2);
         assert!(refused[0].contains("was not made by CSI") && refused[1].contains("`none.example.com`"), "{refused:?}");
-        let made = snapshots(&[read(Some("csi.example.com"))], &classes, "dev").unwrap();
-        assert_eq!((made[0].name.as_str(), made[0].namespace.as_str()), ("forge-data", "shop"));
+        let made = snapshots(&[read(Some("csi.example.com"))], &classes, ("dev", "dev-1")).unwrap();
+        assert!(made[0].name.starts_with("forge-data-") && made[0].namespace == "shop", "{made:?}");
         assert_eq!(made[0].object["spec"]["volumeSnapshotClassName"], "b");
         assert!(crate::render::is_ours(&made[0].object));
         assert!(snapshot_content_retained(&json!({"spec": {"deletionPolicy": "Retain"}})).is_none());
         assert!(snapshot_content_retained(&json!({"spec": {"deletionPolicy": "Delete"}})).is_some());
+    }
+
+    #[test]
+    fn a_copy_that_an_earlier_teardown_made_is_never_taken_for_one_of_this() {
+        let classes = [json!({"metadata": {"name": "a"}, "driver": "csi.example.com"})];
+        let name = |volume: &Value, run: &str| {
+            let volume = Volume::read(volume).unwrap();
+            snapshots(&[volume], &classes, ("dev", run)).unwrap()[0].name.clone()
+        };
+        let one = volume("a", "shop", "Delete", "Bound", Some("csi.example.com"));
+        assert_eq!(name(&one, "dev-1"), name(&one, "dev-1"));
+        assert_ne!(name(&one, "dev-1"), name(&one, "dev-2"));
+        // Two claims of which the first characters are the same.
+        let mut long = [one.clone(), one];
+        for (place, last) in ["x", "y"].iter().enumerate() {
+            long[place]["spec"]["claimRef"]["name"] = json!(format!("{}{last}", "c".repeat(252)));
+        }
+        let names = long.map(|volume| name(&volume, "dev-1"));
+        assert!(names[0] != names[1] && names.iter().all(|name| name.len() <= 253), "{names:?}");
     }
 }

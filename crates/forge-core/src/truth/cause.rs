@@ -109,6 +109,20 @@ pub enum Cause {
         /// Who asked for it, in words.
         by: String,
     },
+    /// A sync runs, and has had its time.
+    SyncHangs {
+        /// Who asked for it, in words.
+        by: String,
+        /// For how long.
+        age: Duration,
+    },
+    /// The Application is being deleted.
+    Going {
+        /// For how long.
+        age: Duration,
+        /// It has had its time, and something keeps it.
+        settled: bool,
+    },
     /// The last sync failed.
     SyncFailed {
         /// What Argo CD says about it.
@@ -220,14 +234,16 @@ impl Cause {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Failed(Why::MissingApplication | Why::MissingObject { .. })
-            | Self::Waits(WaitingFor::Application | WaitingFor::Object { .. }) => Kind::Missing,
+            | Self::Waits(WaitingFor::Application | WaitingFor::Object { .. })
+            | Self::Going { .. } => Kind::Missing,
             Self::Failed(Why::WrongImage { .. } | Why::NotRendered { .. })
             | Self::Waits(WaitingFor::Image { .. } | WaitingFor::Render { .. })
             | Self::WrongDigest { .. } => Kind::WrongDigest,
             Self::Waits(WaitingFor::Health { health: Health::Progressing }) => Kind::Progressing,
             Self::Failed(_)
             | Self::Waits(WaitingFor::Health { .. } | WaitingFor::Rule { .. } | WaitingFor::Comparison { .. })
-            | Self::SyncFailed { .. } => Kind::Unhealthy,
+            | Self::SyncFailed { .. }
+            | Self::SyncHangs { .. } => Kind::Unhealthy,
             Self::Waits(_) | Self::Syncing { .. } => Kind::Progressing,
             Self::Drift { .. } => Kind::Drift,
             Self::NotCompared { .. } | Self::OldCommit { .. } | Self::LaterCommit | Self::OldCheckout { .. } => {
@@ -249,6 +265,8 @@ impl Cause {
             Self::NotRead { .. } => Verdict::NotKnown,
             Self::Failed(_)
             | Self::SyncFailed { in_sync: false, .. }
+            | Self::SyncHangs { .. }
+            | Self::Going { settled: true, .. }
             | Self::WrongDigest { settled: true, .. }
             | Self::Controller { down: true, .. }
             | Self::NotServed { .. }
@@ -257,6 +275,7 @@ impl Cause {
             Self::Waits(_)
             | Self::Syncing { .. }
             | Self::SyncFailed { in_sync: true, .. }
+            | Self::Going { settled: false, .. }
             | Self::Drift { .. }
             | Self::NotCompared { .. }
             | Self::OldCommit { .. }
@@ -311,6 +330,8 @@ impl fmt::Display for Cause {
             Self::Failed(why) => write!(f, "{why}"),
             Self::Waits(on) => write!(f, "{on}"),
             Self::Syncing { by } => write!(f, "a sync runs, {by}"),
+            Self::SyncHangs { by, age } => write!(f, "a sync runs for {age} and does not end, {by}"),
+            Self::Going { age, .. } => write!(f, "the Application is being deleted, for {age}"),
             Self::SyncFailed { message, .. } if message.is_empty() => f.write_str("the last sync failed"),
             Self::SyncFailed { message, .. } => write!(f, "the last sync failed: {}", shown(message)),
             Self::Drift { resources } if resources.is_empty() => f.write_str("Argo CD sees a difference to Git"),

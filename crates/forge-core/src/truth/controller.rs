@@ -8,9 +8,19 @@ use serde_json::Value;
 use super::cause::Cause;
 use crate::preflight::{Component, Looked, WorkloadFacts, needed};
 
-/// Without these nothing is compared, rendered or run: scaled to zero they are down.
-const ESSENTIAL: [&str; 5] =
-    ["application-controller", "repo-server", "redis", "workflow-controller", "controller-manager"];
+/// Without these nothing is compared, rendered, asked for or run: scaled to zero they are down.
+const ESSENTIAL: [&str; 6] =
+    ["application-controller", "repo-server", "redis", "argocd-server", "workflow-controller", "controller-manager"];
+
+/// What every installation of a part has, by how the names of workloads end: one that is not there is down, and nobody would
+/// miss its pods. Redis may be elsewhere, and Argo CD lives without a server of its own.
+const fn always(component: Component) -> &'static [&'static str] {
+    match component {
+        Component::Cd => &["application-controller", "repo-server"],
+        Component::Workflows => &["workflow-controller"],
+        Component::Events => &["controller-manager"],
+    }
+}
 
 /// What was read of one part of Argo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,5 +76,10 @@ fn pods(facts: &ControllerFacts, workloads: &[Value]) -> Vec<Cause> {
         let what = format!("{name}: {ready} of {wanted} pods are ready");
         (ready < wanted).then_some(Cause::Controller { what, down: ready == 0 })
     };
-    mine.iter().filter_map(unwell).collect()
+    let absent = |end: &&&str| !mine.iter().any(|workload| workload.name.ends_with(**end));
+    let missing = always(facts.component).iter().filter(absent).map(|end| {
+        let what = format!("no workload `{end}` of {} in namespace `{}`", facts.component.title(), facts.namespace);
+        Cause::Controller { what, down: true }
+    });
+    missing.chain(mine.iter().filter_map(unwell)).collect()
 }

@@ -13,7 +13,7 @@ use super::live;
 use crate::code::Code;
 use crate::duration::Duration;
 use crate::gate::{
-    ApplicationState, ContainerKey, Content, Decision, Folder, GitContent, Health, ObjectRef, Observed,
+    ApplicationState, ContainerKey, Content, Decision, Folder, GitContent, Health, LiveObject, ObjectRef, Observed,
     PredecessorState, Progress, Receipt, SyncState, Tree, WaitingFor, Wanted, Why, decide,
 };
 use crate::preflight::Looked;
@@ -40,8 +40,12 @@ pub struct LiveApplication {
     pub facts: ApplicationFacts,
     /// The same for the gate, as if it were fresh: how old it is, is judged apart. Without a tree.
     pub state: ApplicationState,
-    /// Workloads, containers and objects that the node requires.
+    /// Workloads and containers. Objects that the node requires are not in it: whoever may not see pods may see those.
     pub tree: Looked<Tree>,
+    /// Objects that the node requires or has rules for, as far as they were read.
+    pub required: Vec<LiveObject>,
+    /// Objects that Argo CD calls Synced and that are not in the cluster.
+    pub vanished: Vec<ObjectRef>,
     /// Live objects that are judged by rules: the Application itself, and its members.
     pub objects: Vec<LiveManifest>,
     /// What of it could not be read, and why.
@@ -79,6 +83,17 @@ pub(super) fn judged(node: &NodeFacts, stale_after: Duration, now: Timestamp) ->
     };
     let (mut causes, receipt) = gate(&node.wanted, application, now);
     let Some(application) = application else { return (causes, None) };
+    if let Some(since) = application.facts.deleting {
+        let age = between(since, now);
+        causes.push(Cause::Going { age, settled: age > node.wanted.timeouts.sync });
+    }
+    for object in &application.vanished {
+        let cause = vanished(object.clone(), between(changed(application), now) < node.wanted.timeouts.health);
+        // Perhaps the node requires it.
+        if !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
     if application.facts.is_stale(now, stale_after) {
         let age = application.facts.compared.map(|compared| between(compared, now));
         causes.push(Cause::NotCompared { age, limit: stale_after });
@@ -92,6 +107,15 @@ pub(super) fn judged(node: &NodeFacts, stale_after: Duration, now: Timestamp) ->
     (causes, receipt)
 }
 
+/// Argo CD has not noticed yet, or notices nothing any more. What changed a moment ago may have been pruned.
+fn vanished(object: ObjectRef, lately: bool) -> Cause {
+    if lately {
+        Cause::Waits(WaitingFor::Object { object, read: true })
+    } else {
+        Cause::Failed(Why::MissingObject { object })
+    }
+}
+
 /// What is put right before the gate is asked again.
 enum Mended {
     /// Nothing can be: what follows would rest on what is not there.
@@ -101,6 +125,8 @@ enum Mended {
     Render,
     Content,
     Health,
+    /// What runs is not known: what else was read is judged all the same.
+    Tree,
     Workload(String),
     Container(ContainerKey),
     Object(ObjectRef),
@@ -121,7 +147,7 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
             Decision::Proven(receipt) => return (causes, Some(*receipt)),
             // The gate says so of nothing that is to be there.
             Decision::Gone(_) => return (causes, None),
-            Decision::Failed(failure) => failed(failure.why),
+            Decision::Failed(failure) => failed(failure.why, application, now),
             Decision::Wait(wait) => waits(wait.on, &wanted, &observed, application),
         };
         // That it does not stay well goes without saying of what is not well.
@@ -144,6 +170,13 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
                 state.git = Some(GitContent { contains_commit: true, folder: Folder::Same, error: None });
             }
             (Mended::Health, Some(state)) => state.health = Health::Healthy,
+            (Mended::Tree, Some(state)) => {
+                let objects = application.map(|application| application.required.clone()).unwrap_or_default();
+                let read = |object: &ObjectRef| objects.iter().any(|live| live.object == *object);
+                wanted.requires.retain(read);
+                wanted.health.retain(|rule| read(&rule.object));
+                state.tree = Some(Tree { objects, ..Tree::default() });
+            }
             (Mended::Workload(id), Some(state)) => {
                 if let Some(tree) = &mut state.tree {
                     tree.workloads.retain(|workload| workload.id != id);
@@ -165,13 +198,14 @@ fn observed(wanted: &Wanted, application: Option<&LiveApplication>) -> Observed 
     let proven = |node: &crate::name::NodeId| (node.clone(), PredecessorState::Proven);
     let state = application.map(|application| {
         let mut state = application.state.clone();
-        state.tree = application.tree.saw().cloned();
+        state.tree = application.tree.saw().map(|tree| Tree { objects: application.required.clone(), ..tree.clone() });
         // Whoever asked for it, it is not ours: nothing runs for us.
         if let Some(operation) = &mut state.operation {
             operation.nonce = None;
         }
         state
     });
+    let syncing = application.and_then(|application| application.facts.syncing);
     Observed {
         // What follows from what others are is theirs.
         predecessors: wanted.predecessors.iter().map(proven).collect(),
@@ -179,6 +213,9 @@ fn observed(wanted: &Wanted, application: Option<&LiveApplication>) -> Observed 
         progress: Progress {
             ready_at: Some(application.map_or(Timestamp::UNIX_EPOCH, changed)),
             healthy_since: application.and_then(healthy_since),
+            // A sync that does not end is no progress: it has the time that a run gives it, and that of being told to end.
+            foreign_since: syncing,
+            terminated_at: syncing,
             ..Progress::default()
         },
         application: state,
@@ -197,8 +234,12 @@ fn healthy_since(application: &LiveApplication) -> Option<Timestamp> {
     application.facts.since.filter(|_| application.state.health == Health::Healthy)
 }
 
-fn failed(why: Why) -> (Cause, Mended) {
+fn failed(why: Why, application: Option<&LiveApplication>, now: Timestamp) -> (Cause, Mended) {
     match why {
+        Why::ForeignOperation => {
+            let age = application.and_then(|application| application.facts.syncing).map(|since| between(since, now));
+            (Cause::SyncHangs { by: asked_for(application), age: age.unwrap_or_default() }, Mended::Operation)
+        }
         Why::CommitMissing { commit } => (Cause::OldCommit { commit }, Mended::Content),
         Why::FolderMoved => (Cause::LaterCommit, Mended::Content),
         Why::RepositoryUnread { message } => (unread_repository(message), Mended::Content),
@@ -230,10 +271,7 @@ fn waits(
         | WaitingFor::ForeignTermination { .. }
         | WaitingFor::SyncStart { .. }
         | WaitingFor::Operation { .. }
-        | WaitingFor::Backoff { .. } => {
-            let by = application.and_then(|application| application.facts.operation.clone());
-            (Cause::Syncing { by: by.unwrap_or_else(|| "asked for by somebody".to_owned()) }, Mended::Operation)
-        }
+        | WaitingFor::Backoff { .. } => (Cause::Syncing { by: asked_for(application) }, Mended::Operation),
         WaitingFor::SyncRequest { .. } => wants_a_sync(wanted, observed, application),
         WaitingFor::Commit { commit } => (Cause::OldCommit { commit }, Mended::Content),
         WaitingFor::Repository { .. } => {
@@ -246,7 +284,7 @@ fn waits(
                 Some(Looked::NotPermitted(why) | Looked::Failed(why)) => why.clone(),
                 _ => String::new(),
             };
-            (Cause::NotRead { what: "what runs of it".to_owned(), why }, Mended::Nothing)
+            (Cause::NotRead { what: "what runs of it".to_owned(), why }, Mended::Tree)
         }
         WaitingFor::Health { .. } => (Cause::Waits(on), Mended::Health),
         WaitingFor::Generation { ref workload } => {
@@ -263,6 +301,12 @@ fn waits(
         }
         other => (Cause::Waits(other), Mended::Nothing),
     }
+}
+
+/// Who asked for the operation that runs.
+fn asked_for(application: Option<&LiveApplication>) -> String {
+    let by = application.and_then(|application| application.facts.operation.clone());
+    by.unwrap_or_else(|| "asked for by somebody".to_owned())
 }
 
 /// Only a sync would bring it about: because the last one failed, because something differs, or because another release was

@@ -27,6 +27,9 @@ pub(crate) fn every_cause() -> Vec<Cause> {
     all.extend(sample::every_wait().into_iter().map(Cause::Waits));
     all.extend([
         Cause::Syncing { by: text() },
+        Cause::SyncHangs { by: text(), age: STALE_AFTER },
+        Cause::Going { age: STALE_AFTER, settled: true },
+        Cause::Going { age: STALE_AFTER, settled: false },
         Cause::SyncFailed { message: text(), in_sync: true },
         Cause::SyncFailed { message: String::new(), in_sync: false },
         Cause::Drift { resources: vec![text()] },
@@ -159,14 +162,13 @@ fn application() -> LiveApplication {
                 observed_generation: Some(2),
             }],
             containers: vec![container("api", Some(DIGEST)), container("injected", Some(OTHER))],
-            objects: vec![
-                LiveObject { object: object("ConfigMap", "ready"), value: Some(json!({"data": {}})) },
-                LiveObject {
-                    object: object("CephCluster", "main"),
-                    value: Some(json!({"status": {"phase": "Ready"}})),
-                },
-            ],
+            objects: Vec::new(),
         }),
+        required: vec![
+            LiveObject { object: object("ConfigMap", "ready"), value: Some(json!({"data": {}})) },
+            LiveObject { object: object("CephCluster", "main"), value: Some(json!({"status": {"phase": "Ready"}})) },
+        ],
+        vanished: Vec::new(),
         objects: vec![deployment(&pinned(DIGEST), &json!([]))],
         unread: Vec::new(),
     }
@@ -193,6 +195,14 @@ fn controller(component: Component, workloads: Vec<Value>) -> ControllerFacts {
     }
 }
 
+/// What Argo CD consists of, with so many pods of its repo server that are wanted and ready.
+fn argocd(wanted: u64, ready: u64) -> Vec<Value> {
+    vec![
+        workload("argocd", "argocd-application-controller", 1, 1),
+        workload("argocd", "argocd-repo-server", wanted, ready),
+    ]
+}
+
 /// Two nodes of the repository and one of elsewhere, all of them well, and so is what they rest on.
 fn healthy() -> Facts {
     let git = || Content::Git { commit: COMMIT.parse().unwrap() };
@@ -214,7 +224,7 @@ fn healthy() -> Facts {
         known: ["dev-a-one", "dev-b-two", "proxy"].map(str::to_owned).into(),
         strangers: Looked::Saw(Vec::new()),
         controllers: vec![
-            controller(Component::Cd, vec![workload("argocd", "argocd-repo-server", 1, 1)]),
+            controller(Component::Cd, argocd(1, 1)),
             controller(Component::Workflows, vec![workload("argo-workflows", "workflow-controller", 1, 1)]),
         ],
         project: Looked::Saw(Some(json!({"spec": {}}))),
@@ -392,6 +402,49 @@ const CASES: &[Case] = &[
         HALF,
         &[("a/one", "progressing")],
     ),
+    (
+        "a sync runs for longer than a run would wait for it",
+        |f| {
+            one(f).state.operation.as_mut().unwrap().phase = crate::gate::Phase::Running;
+            one(f).facts.syncing = Some(ago(601));
+        },
+        BAD,
+        &[("a/one", "unhealthy")],
+    ),
+    (
+        "a sync runs that began a while ago, and it drifted",
+        |f| {
+            one(f).state.operation.as_mut().unwrap().phase = crate::gate::Phase::Terminating;
+            one(f).facts.syncing = Some(ago(590));
+            one(f).state.sync = SyncState::OutOfSync;
+        },
+        HALF,
+        &[("a/one", "progressing"), ("a/one", "drift")],
+    ),
+    ("a sync that ended is none, however long ago it began", |f| one(f).facts.syncing = Some(ago(5000)), WELL, &[]),
+    // On its way out.
+    ("it is being deleted", |f| one(f).facts.deleting = Some(ago(10)), HALF, &[("a/one", "missing")]),
+    (
+        "it is being deleted, and something keeps it",
+        |f| one(f).facts.deleting = Some(ago(301)),
+        BAD,
+        &[("a/one", "missing")],
+    ),
+    (
+        "a member that Argo CD calls Synced is not there",
+        |f| one(f).vanished = vec![object("ConfigMap", "gone")],
+        BAD,
+        &[("a/one", "missing")],
+    ),
+    (
+        "a member is not there since a moment",
+        |f| {
+            one(f).vanished = vec![object("ConfigMap", "gone")];
+            one(f).facts.changed = Some(ago(5));
+        },
+        HALF,
+        &[("a/one", "missing")],
+    ),
     // Stale.
     ("compared long ago", |f| one(f).facts.compared = Some(ago(601)), HALF, &[("a/one", "stale")]),
     ("compared just within the limit", |f| one(f).facts.compared = Some(ago(600)), WELL, &[]),
@@ -446,6 +499,40 @@ const CASES: &[Case] = &[
         &[("a/one", "progressing"), ("a/one", "wrong-digest")],
     ),
     (
+        "old pods run while new ones are rolled out, which Argo CD has not noticed",
+        |f| {
+            tree(one(f)).containers[0].image = Some(OTHER.parse().unwrap());
+            one(f).objects[0].value["status"] = json!({"replicas": 2, "updatedReplicas": 1});
+        },
+        HALF,
+        &[("a/one", "wrong-digest")],
+    ),
+    (
+        "old pods stay where nobody replaces them",
+        |f| {
+            tree(one(f)).containers[0].image = Some(OTHER.parse().unwrap());
+            let value = &mut one(f).objects[0].value;
+            value["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
+            value["status"] = json!({"currentNumberScheduled": 2, "updatedNumberScheduled": 1});
+        },
+        BAD,
+        &[("a/one", "wrong-digest")],
+    ),
+    (
+        "a pod that stands for itself runs another image than it names",
+        |f| {
+            let value = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tool", "namespace": "shop"},
+                "spec": {"containers": [{"name": "tool", "image": pinned(DIGEST)}]},
+            });
+            one(f).objects.push(LiveManifest { id: "Pod/shop/tool".to_owned(), value });
+            let key = ContainerKey::new("Pod/shop/tool", "tool").unwrap();
+            tree(one(f)).containers.push(Container { key, ..container("tool", Some(OTHER)) });
+        },
+        BAD,
+        &[("a/one", "wrong-digest")],
+    ),
+    (
         "what does not run is not compared",
         |f| {
             let mut old = container("api", Some(OTHER));
@@ -480,11 +567,11 @@ const CASES: &[Case] = &[
         &[("a/one", "wrong-digest")],
     ),
     // Objects that are required.
-    ("a required object is missing", |f| tree(two(f)).objects[0].value = None, BAD, &[("b/two", "missing")]),
+    ("a required object is missing", |f| two(f).required[0].value = None, BAD, &[("b/two", "missing")]),
     (
         "a required object is missing since a moment",
         |f| {
-            tree(two(f)).objects[0].value = None;
+            two(f).required[0].value = None;
             two(f).facts.changed = Some(ago(20));
         },
         HALF,
@@ -492,7 +579,7 @@ const CASES: &[Case] = &[
     ),
     (
         "a rule does not hold",
-        |f| tree(two(f)).objects[1].value = Some(json!({"status": {"phase": "Error"}})),
+        |f| two(f).required[1].value = Some(json!({"status": {"phase": "Error"}})),
         BAD,
         &[("b/two", "unhealthy")],
     ),
@@ -500,7 +587,7 @@ const CASES: &[Case] = &[
         "a rule cannot be used, and an object is missing: both are told",
         |f| {
             f.nodes[1].wanted.health[0].expr = "self.status == 1".to_owned();
-            tree(two(f)).objects[0].value = None;
+            two(f).required[0].value = None;
         },
         BAD,
         &[("b/two", "unhealthy"), ("b/two", "missing")],
@@ -509,7 +596,7 @@ const CASES: &[Case] = &[
         "a required object may not be read",
         |f| {
             let object = object("ConfigMap", "ready");
-            tree(two(f)).objects.remove(0);
+            two(f).required.remove(0);
             let unread = Unread { what: object.to_string(), why: refused(), object: Some(object) };
             two(f).unread.push(unread);
         },
@@ -526,6 +613,33 @@ const CASES: &[Case] = &[
         },
         BAD,
         &[("a/one", "unhealthy"), ("a/one", "not-known")],
+    ),
+    (
+        "pods may not be read, and what it requires is missing: both are told",
+        |f| {
+            two(f).tree = Looked::NotPermitted(refused());
+            two(f).required[0].value = None;
+        },
+        BAD,
+        &[("b/two", "not-known"), ("b/two", "missing")],
+    ),
+    (
+        "pods may not be read, and a rule does not hold: both are told",
+        |f| {
+            two(f).tree = Looked::NotPermitted(refused());
+            two(f).required[1].value = Some(json!({"status": {"phase": "Error"}}));
+        },
+        BAD,
+        &[("b/two", "not-known"), ("b/two", "unhealthy")],
+    ),
+    (
+        "nothing of it could be read: nobody says that something is missing",
+        |f| {
+            two(f).tree = Looked::Failed("502".to_owned());
+            two(f).required.clear();
+        },
+        DOUBT,
+        &[("b/two", "not-known")],
     ),
     (
         "an Application may not be read",
@@ -618,6 +732,15 @@ const CASES: &[Case] = &[
         WELL,
         &[],
     ),
+    (
+        "a mark that was copied from its namesake elsewhere claims nothing",
+        |f| {
+            let annotations = &mut one(f).objects[0].value["metadata"]["annotations"];
+            annotations["argocd.argoproj.io/tracking-id"] = json!("dev-other:apps/Deployment:other/api");
+        },
+        WELL,
+        &[],
+    ),
     // Extra.
     (
         "an Application that Git does not have",
@@ -635,13 +758,13 @@ const CASES: &[Case] = &[
     // Controllers.
     (
         "a controller has no pod",
-        |f| f.controllers[0].workloads = Looked::Saw(vec![workload("argocd", "argocd-repo-server", 1, 0)]),
+        |f| f.controllers[0].workloads = Looked::Saw(argocd(1, 0)),
         BAD,
         &[("Argo CD", "controller")],
     ),
     (
         "a controller has some of its pods",
-        |f| f.controllers[0].workloads = Looked::Saw(vec![workload("argocd", "argocd-server", 2, 1)]),
+        |f| f.controllers[0].workloads = Looked::Saw(argocd(2, 1)),
         HALF,
         &[("Argo CD", "controller")],
     ),
@@ -654,11 +777,28 @@ const CASES: &[Case] = &[
     (
         "one that nobody needs is scaled to zero",
         |f| {
-            let dex = workload("argocd", "argocd-dex-server", 0, 0);
-            f.controllers[0].workloads = Looked::Saw(vec![dex, workload("argocd", "argocd-repo-server", 1, 1)]);
+            let mut all = argocd(1, 1);
+            all.push(workload("argocd", "argocd-dex-server", 0, 0));
+            f.controllers[0].workloads = Looked::Saw(all);
         },
         WELL,
         &[],
+    ),
+    (
+        "a controller that everything needs is gone while the others are well",
+        |f| f.controllers[0].workloads = Looked::Saw(argocd(1, 1).split_off(1)),
+        BAD,
+        &[("Argo CD", "controller")],
+    ),
+    (
+        "the server that runs ask is scaled to zero",
+        |f| {
+            let mut all = argocd(1, 1);
+            all.push(workload("argocd", "argocd-server", 0, 0));
+            f.controllers[0].workloads = Looked::Saw(all);
+        },
+        BAD,
+        &[("Argo CD", "controller")],
     ),
     (
         "nothing of Argo CD is there",
@@ -727,6 +867,25 @@ const CASES: &[Case] = &[
         &[("AppProject dev", "window")],
     ),
     (
+        "a window holds what is well, and whether its run is in progress may not be read",
+        |f| {
+            window(f, &ours(&["dev-a-one"]));
+            f.holder = Looked::NotPermitted("leases is forbidden".to_owned());
+        },
+        DOUBT,
+        &[("AppProject dev", "not-known")],
+    ),
+    (
+        "a window holds nothing that is well: whether a run is in progress does not matter",
+        |f| {
+            f.nodes[0].application = Looked::Saw(None);
+            window(f, &ours(&["dev-a-one"]));
+            f.holder = Looked::NotPermitted("leases is forbidden".to_owned());
+        },
+        BAD,
+        &[("a/one", "missing")],
+    ),
+    (
         "a window of somebody else that refuses the syncs of a run",
         |f| window(f, &json!([{"kind": "allow", "schedule": "0 9 * * 1-5", "duration": "8h"}])),
         HALF,
@@ -746,6 +905,24 @@ const CASES: &[Case] = &[
         &[("EnvironmentConfig dev", "config")],
     ),
     (
+        "an EnvironmentConfig is the same as the API server writes it",
+        |f| {
+            f.configs[0].wanted = json!({"ratio": 1.0, "none": null, "of": [{"x": null, "y": 2}]});
+            f.configs[0].live = Looked::Saw(Some(json!({"data": {"ratio": 1, "of": [{"y": 2.0}]}})));
+        },
+        WELL,
+        &[],
+    ),
+    (
+        "an EnvironmentConfig differs deep inside",
+        |f| {
+            f.configs[0].wanted = json!({"of": [{"y": 2}]});
+            f.configs[0].live = Looked::Saw(Some(json!({"data": {"of": [{"y": 2, "z": false}]}})));
+        },
+        HALF,
+        &[("EnvironmentConfig dev", "config")],
+    ),
+    (
         "an EnvironmentConfig may not be read",
         |f| f.configs[0].live = Looked::NotPermitted(refused()),
         DOUBT,
@@ -755,7 +932,7 @@ const CASES: &[Case] = &[
 
 #[test]
 fn every_planted_state_is_told_and_nothing_else() {
-    assert!(CASES.len() >= 70, "{}", CASES.len());
+    assert!(CASES.len() >= 90, "{}", CASES.len());
     for (name, plant, verdict, expected) in CASES {
         let mut facts = healthy();
         plant(&mut facts);
@@ -824,6 +1001,41 @@ fn what_is_allowed_and_who_is_at_work_are_told_in_notes() {
             "run dev-1 is in progress: what it has not proven yet is on its way",
         ]
     );
+}
+
+#[test]
+fn of_too_much_that_is_wrong_the_worst_is_never_what_is_left_out() {
+    let mut facts = healthy();
+    // More containers than anybody is told of do not show their image; the last one runs another.
+    let mut names: Vec<String> = (0..40).map(|n| format!("c{n}")).collect();
+    names.push("last".to_owned());
+    let containers = names.iter().map(|name| json!({"name": name, "image": pinned(DIGEST)}));
+    one(&mut facts).objects[0].value["spec"]["template"]["spec"]["containers"] = containers.collect();
+    tree(one(&mut facts)).containers =
+        names.iter().map(|name| container(name, (name == "last").then_some(OTHER))).collect();
+    let judged = judge(&facts, ago(3), now());
+    let report = judged.report;
+    assert_eq!(report.verdict, "unhealthy", "{:#?}", report.failures);
+    assert_eq!((report.failures.len(), report.failures[0].kind.as_str()), (30, "wrong-digest"));
+    assert_eq!(report.notes, ["a/one: 11 more things are wrong, and not told"]);
+    // A page says of a node what the report says first.
+    assert_eq!(judged.nodes[0].detail, report.failures[0].diagnosis);
+}
+
+#[test]
+fn a_sync_that_does_not_end_and_an_application_that_goes_are_told_with_their_time() {
+    let mut facts = healthy();
+    one(&mut facts).state.operation.as_mut().unwrap().phase = crate::gate::Phase::Running;
+    one(&mut facts).facts.syncing = Some(ago(7200));
+    one(&mut facts).facts.operation = Some("asked for by `eve`".to_owned());
+    two(&mut facts).facts.deleting = Some(ago(90));
+    let failures = judge(&facts, ago(3), now()).report.failures;
+    let said: Vec<&str> = failures.iter().map(|problem| problem.diagnosis.as_str()).collect();
+    assert_eq!(
+        said,
+        ["a sync runs for 2h and does not end, asked for by `eve`", "the Application is being deleted, for 1m30s"]
+    );
+    assert!(failures[0].next.contains("`argocd app terminate-op argocd/dev-a-one`"), "{failures:#?}");
 }
 
 /// One node that is not well, one that is not known, one Application too many.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::cause::{Cause, Verdict};
 use crate::code::Code;
-use crate::name::EnvironmentName;
+use crate::name::{EnvironmentName, clip};
 use crate::preflight::{self, Looked, Severity};
 use crate::render::window_names;
 
@@ -19,6 +19,8 @@ pub(super) struct Names<'n> {
     pub(super) known: &'n BTreeSet<String>,
     /// The run that is in progress.
     pub(super) running: Option<&'n str>,
+    /// Why it is not known whether one is.
+    pub(super) unread: Option<&'n str>,
 }
 
 pub(super) fn judged(environment: &EnvironmentName, project: &Looked<Option<Value>>, names: &Names<'_>) -> Vec<Cause> {
@@ -45,8 +47,16 @@ pub(super) fn judged(environment: &EnvironmentName, project: &Looked<Option<Valu
     let is = |name: &String| names.stands.get(name.as_str()) == Some(&Verdict::Healthy);
     let well: Vec<String> = held.iter().filter(|name| is(name)).cloned().collect();
     let unknown: Vec<String> = held.iter().filter(|name| !names.known.contains(*name)).cloned().collect();
-    if !well.is_empty() || !unknown.is_empty() {
-        causes.push(Cause::Held { run, well, unknown });
+    if well.is_empty() && unknown.is_empty() {
+        return causes;
     }
+    causes.push(match names.unread {
+        // The window of a run that is in progress holds what is well until it is proven.
+        Some(why) => {
+            let what = format!("whether run {}, whose window is there, is in progress", clip(&run));
+            Cause::NotRead { what, why: why.to_owned() }
+        }
+        None => Cause::Held { run, well, unknown },
+    });
     causes
 }

@@ -235,6 +235,17 @@ pub fn advice_cause(cause: &Cause, environment: &str, spot: Option<Spot<'_>>) ->
         (Cause::Waits(on), Some(spot)) => advice_waiting(on, spot),
         (Cause::Failed(_) | Cause::Waits(_), None) => "see what `forge status` says about it".to_owned(),
         (Cause::Syncing { .. }, _) => format!("nothing yet; {} shows what the sync is at", get("`argocd app list`")),
+        (Cause::SyncHangs { .. }, Some(spot)) => format!(
+            "see what it waits for: {}; `argocd app terminate-op {}` ends it, then {deploy}",
+            spot.app_get(),
+            spot.application
+        ),
+        (Cause::SyncHangs { .. }, None) => format!("see what it waits for: `argocd app list`; end it, then {deploy}"),
+        (Cause::Going { .. }, Some(spot)) => format!(
+            "see who deletes it, and which finalizer keeps it: {}; once it is gone, {deploy}",
+            spot.describe()
+        ),
+        (Cause::Going { .. }, None) => format!("see who deletes it; once it is gone, {deploy}"),
         (Cause::SyncFailed { .. }, _) => {
             format!("repair what the message names ({}), then {deploy}", get("`argocd app list`"))
         }

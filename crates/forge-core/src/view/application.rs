@@ -58,6 +58,12 @@ pub struct ApplicationFacts {
     /// It deploys to the cluster that Argo CD runs in.
     #[serde(skip)]
     pub local: bool,
+    /// Since when the operation that runs has begun, where Argo CD says so.
+    #[serde(skip)]
+    pub syncing: Option<Timestamp>,
+    /// Since when it is being deleted.
+    #[serde(skip)]
+    pub deleting: Option<Timestamp>,
 }
 
 /// How Argo CD names the cluster that it runs in.
@@ -116,6 +122,9 @@ impl ApplicationFacts {
             .max(),
             local: text("/spec/destination/server").is_some_and(|server| server.trim_end_matches('/') == OWN_CLUSTER.0)
                 || text("/spec/destination/name") == Some(OWN_CLUSTER.1),
+            syncing: time("/status/operationState/startedAt")
+                .filter(|_| matches!(text("/status/operationState/phase"), Some("Running" | "Terminating"))),
+            deleting: time("/metadata/deletionTimestamp"),
         }
     }
 
@@ -239,10 +248,27 @@ mod tests {
         assert_eq!((facts.differs.as_slice(), facts.local), (&["Service/n/s".to_owned()][..], true));
         let at = |time: &str| time.parse().unwrap();
         assert_eq!(facts.changed, Some(at("2026-11-16T10:00:00Z")));
+        assert_eq!((facts.syncing, facts.deleting), (None, None));
         let after = Duration::from_seconds(600);
         assert!(
             !facts.is_stale(at("2026-11-16T10:10:00Z"), after) && facts.is_stale(at("2026-11-16T10:10:01Z"), after)
         );
+    }
+
+    #[test]
+    fn since_when_it_syncs_and_goes_is_read_and_what_has_ended_does_not_run() {
+        let read = |phase: &str| {
+            ApplicationFacts::read(&json!({
+                "metadata": {"deletionTimestamp": "2026-11-16T11:00:00Z"},
+                "status": {"operationState": {"phase": phase, "startedAt": "2026-11-16T10:00:00Z"}},
+            }))
+        };
+        let at = |time: &str| -> Option<Timestamp> { Some(time.parse().unwrap()) };
+        for (phase, runs) in [("Running", true), ("Terminating", true), ("Succeeded", false), ("Error", false)] {
+            let facts = read(phase);
+            assert_eq!(facts.syncing, at("2026-11-16T10:00:00Z").filter(|_| runs), "{phase}");
+            assert_eq!(facts.deleting, at("2026-11-16T11:00:00Z"));
+        }
     }
 
     #[test]

@@ -128,6 +128,26 @@ fn each_environment_may_have_a_domain_of_its_own() {
     assert!(ended.code != 0 && ended.stderr.contains("executor.domains.dev"), "{}", ended.stderr);
 }
 
+#[test]
+fn every_account_and_every_job_pulls_with_the_secrets_that_are_named() {
+    let places = places("flows");
+    let secrets = json!([{"name": "registry"}]);
+    for (prepare, accounts) in [("chart", 3), ("executor", 1)] {
+        let prepare = format!("prepare={}", json!(prepare));
+        let rendered = rendered(&places, &[&prepare, &format!("imagePullSecrets={secrets}")]);
+        let of = |kind: &str| rendered.values().filter(|object| object["kind"] == kind).collect::<Vec<&Value>>();
+        let found = of("ServiceAccount");
+        assert_eq!(found.len(), accounts, "{prepare}");
+        for account in found {
+            assert_eq!(account["imagePullSecrets"], secrets, "{account}");
+        }
+        for job in of("CronJob") {
+            let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+            assert_eq!(pod["imagePullSecrets"], secrets, "{job}");
+        }
+    }
+}
+
 /// The account that each Job runs as.
 fn accounts(rendered: &BTreeMap<String, Value>) -> Vec<&str> {
     let jobs = rendered.values().filter(|object| object["kind"] == "CronJob");

@@ -24,7 +24,7 @@ pub(super) enum Source {
     /// A file, usually of a mounted Secret.
     File(PathBuf),
     /// The Secret itself, through the API server.
-    Secret { cluster: Cluster, path: String },
+    Secret { cluster: Box<Cluster>, path: String },
 }
 
 /// A token that may be replaced while it is used.

@@ -72,10 +72,26 @@ impl Kinds {
         self.cluster.get(&path::object(&kind.within(&escaped(namespace)), &escaped(name))).await
     }
 
-    /// Where a member is, or was; nothing where its kind is not served any more, so that there can be none of it.
+    /// Where a member is, or was; nothing where its kind is not served any more, in any version, so that there can be none of it.
     pub(crate) async fn place(&self, member: &Member) -> Result<Option<String>, ClusterError> {
-        let kind = self.find(&member.group, &member.version, &member.kind).await?;
+        let mut kind = self.find(&member.group, &member.version, &member.kind).await?;
+        if kind.is_none() && !member.group.is_empty() {
+            kind = self.of_another_version(&member.group, &member.kind).await?;
+        }
         Ok(kind.map(|kind| kind.within(&member.namespace)))
+    }
+
+    /// A kind of a group in whichever version has it: a definition may serve another one by now, and its objects are still there.
+    async fn of_another_version(&self, group: &str, kind: &str) -> Result<Option<Kind>, ClusterError> {
+        let Some(answer) = self.cluster.get(&format!("/apis/{}", escaped(group))).await? else { return Ok(None) };
+        let versions = versions_of(&answer);
+        let versions = versions.ok_or_else(|| ClusterError::Unreadable(format!("`{group}` names no versions")))?;
+        for version in versions {
+            if let Some(found) = self.find(group, version, kind).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// The kinds that a person means by a name.
@@ -111,6 +127,12 @@ impl Kinds {
         self.known.lock().await.clear();
         *self.all.lock().await = None;
     }
+}
+
+/// The versions that a group serves, as it says itself; nothing where it says none.
+fn versions_of(group: &Value) -> Option<Vec<&str>> {
+    let versions = group.get("versions")?.as_array()?;
+    Some(versions.iter().filter_map(|version| version.get("version")?.as_str()).collect())
 }
 
 /// What a cluster serves, and what of that is not known. A group that goes is listed for a moment longer than it is served.
@@ -156,6 +178,13 @@ async fn discovery(cluster: &Cluster) -> Result<(Vec<Served>, bool), ClusterErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_says_its_versions_or_cannot_be_read() {
+        let group = serde_json::json!({"versions": [{"version": "v1"}, {"version": "v1beta1"}, {}]});
+        assert_eq!(versions_of(&group), Some(vec!["v1", "v1beta1"]));
+        assert_eq!(versions_of(&serde_json::json!({"kind": "Status"})), None);
+    }
 
     #[test]
     fn a_group_has_its_own_place_and_no_query_gets_into_it() {

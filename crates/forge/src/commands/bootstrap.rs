@@ -25,8 +25,9 @@ use serde_json::{Value, json};
 use super::plan::Format;
 use super::selection::{self, Usable};
 use crate::account;
+use crate::bootstrap::bus::{self, Standing};
 use crate::bootstrap::root::{Rooting, brings};
-use crate::bootstrap::{self as own, Events, Selected, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -141,8 +142,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let names = plan.nodes.iter().filter(|node| !node.implicit).map(|node| node.application.name.clone());
         held.push((name.clone(), names.collect()));
         if chosen {
-            let domain = load::domain(&folder, &files.environment.path);
-            selected.push(Selected { environment: &files.environment, domain });
+            selected.push(&files.environment);
             environments.push(name.clone());
             brought.insert(brings(&files.environment.path));
         }
@@ -417,18 +417,22 @@ async fn checked(
         lacking = own::lacking(&cluster, (purpose.workflows.as_str(), purpose.argocd.as_str()), environments).await?;
     }
     objects.extend(render::receipts(&places, &purpose.environments));
-    let (mut signed, mut unwanted) = (false, Vec::new());
+    let (mut signed, mut unwanted, mut heard) = (false, Vec::new(), Standing::Well);
     if let Some(events) = events
         && own::undefined(&cluster).await?.is_none()
     {
-        objects.extend(events.objects(&places));
+        let triggers = events.objects(&places);
+        heard = bus::look(&cluster, &places, &triggers).await?;
+        objects.extend(triggers);
         signed = events.pushes();
         unwanted = own::unwanted(&cluster, &places, events).await?;
     }
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
-    let (objects, unwanted, lacking) = (&objects, &unwanted, &lacking);
-    let compared = Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, root };
+    let former = own::former(&cluster, &places).await?;
+    let (objects, unwanted, former, lacking, heard) = (&objects, &unwanted, &former, &lacking, &heard);
+    let compared =
+        Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, former, heard, root };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

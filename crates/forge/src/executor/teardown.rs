@@ -116,7 +116,7 @@ impl Request<'_> {
         let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(self.decided.policy.as_str())));
         // What comes after the nodes comes only when all of them are gone.
         let mut left = None;
-        if report.as_ref().is_none_or(|report| report.statistics.gone == report.statistics.nodes) {
+        if teardown::all_gone(report.as_ref(), ended.as_ref().map(|(_, record)| record)) {
             let tools = Primitives {
                 kubeconfig: &|| for_programs(&self.inputs.access, self.variable),
                 helm: None,

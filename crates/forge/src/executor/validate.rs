@@ -5,7 +5,7 @@ use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs, Level};
 use forge_core::run::Phase;
 use forge_core::trace::{Span, SpanStatus};
-use forge_core::truth::{Branch, Judged, Problem, Standing, ValidationReport};
+use forge_core::truth::{Judged, Problem, Standing, ValidationReport};
 use jiff::Timestamp;
 
 use super::session::{READ, Session, VALIDATION};
@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::commands::selection;
 use crate::interrupt::Interrupts;
 use crate::telemetry::Traces;
-use crate::truth::{Looker, Question, follow};
+use crate::truth::{Looker, Question, Tip, follow};
 
 /// Validates; gives the report and its page.
 pub(super) async fn validate(
@@ -42,7 +42,7 @@ pub(super) async fn validate(
         plan: &desired.plan,
         commit: desired.commit.clone(),
         // It was read a moment ago, at the revision that was named.
-        branch: Branch::Holds,
+        tip: Tip::Given,
         tree: &tree,
         is_checkout: false,
         workflows: inputs.workflows_namespace.as_str(),

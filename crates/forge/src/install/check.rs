@@ -17,8 +17,10 @@ use forge_core::root::{self, Handover, Root, identity};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Found, Installing, found, lock};
+use super::found::{Found, found};
+use super::{Installing, lock};
 use crate::account::Stored;
+use crate::bootstrap::bus::Standing;
 use crate::bootstrap::root::{Found as Rooted, look};
 use crate::bootstrap::{SHORTEST_SECRET, key_length};
 use crate::cluster::{Cluster, ClusterError, path};
@@ -43,6 +45,10 @@ pub(crate) struct Compared<'c> {
     pub(crate) signed: bool,
     /// What started runs once, and is there still.
     pub(crate) unwanted: &'c [Placed],
+    /// What an earlier version left.
+    pub(crate) former: &'c [Placed],
+    /// How what hears events stands.
+    pub(crate) heard: &'c Standing,
     /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
     /// the environments that the root set must not leave out.
     pub(crate) root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
@@ -191,16 +197,31 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Bootstrap
         let stored = cluster.get(&path::object(&secrets, WEBHOOK_SECRET)).await?;
         key(stored.as_ref(), checked);
     }
-    for placed in compared.unwanted {
-        let what = format!("{} starts runs that forge.yaml no longer asks for", identity(&placed.object));
-        checked.missing(OWN, &what, "`forge bootstrap` removes it");
-        checked.unwanted.push(placed.object.clone());
-    }
+    unwanted(compared.unwanted, "starts runs that forge.yaml no longer asks for", checked);
+    unwanted(compared.former, "was left by an earlier version", checked);
+    heard(compared.heard, &compared.purpose.workflows, checked);
     if checked.missing == before {
         let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
+}
+
+/// What is to go.
+fn unwanted(objects: &[Placed], why: &str, checked: &mut BootstrapCheck) {
+    for placed in objects {
+        checked.missing(OWN, &format!("{} {why}", identity(&placed.object)), "`forge bootstrap` removes it");
+        checked.unwanted.push(placed.object.clone());
+    }
+}
+
+/// Whether what hears events can store them. What is not known is no reason to bootstrap again.
+fn heard(standing: &Standing, workflows: &str, checked: &mut BootstrapCheck) {
+    match (standing, standing.told(workflows)) {
+        (Standing::TooFew(_), Some((what, fix))) => checked.missing(OWN, &what, &fix),
+        (_, Some((what, fix))) => checked.advice(OWN, &what, &fix),
+        (_, None) => {}
+    }
 }
 
 /// An object of ours as it should be, and as it is.
@@ -297,7 +318,7 @@ fn rooted(found: &Rooted<'_>, checked: &mut BootstrapCheck) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Faults;
+    use super::super::found::Faults;
     use super::*;
     use forge_core::install::{Managed, NextStep, Receipt, Revision, Status};
     use forge_core::preflight::Intents;
@@ -468,6 +489,32 @@ mod tests {
         let short = json!({"data": {"secret": encoded("k")}});
         for (stored, missing) in [(Some(&long), 0), (Some(&short), 1), (None, 1)] {
             assert_eq!(tell(&|checked| key(stored, checked)).0, missing, "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_version_left_is_told_and_named_for_programs() {
+        let former = forge_core::render::FormerPolicy::all().remove(0);
+        let mut checked = BootstrapCheck::default();
+        let policy = former.policy.object.clone();
+        unwanted(&[former.binding, former.policy], "was left by an earlier version", &mut checked);
+        assert_eq!((checked.missing, checked.unwanted.len()), (2, 2));
+        assert_eq!(checked.unwanted[1], policy);
+        let what = "ValidatingAdmissionPolicy forge-window-writer was left by an earlier version";
+        assert_eq!(checked.findings[1].what, what);
+    }
+
+    #[test]
+    fn an_event_bus_that_hears_nothing_is_missing_and_one_that_may_not_be_looked_at_is_not() {
+        for (standing, missing, verdicts) in [
+            (Standing::Well, 0, vec![]),
+            (Standing::TooFew(Vec::new()), 1, vec!["missing"]),
+            (Standing::Unread("forge-push-x".to_owned()), 0, vec!["advice"]),
+        ] {
+            let mut checked = BootstrapCheck::default();
+            heard(&standing, "argo", &mut checked);
+            let told: Vec<&str> = checked.findings.iter().map(|finding| finding.verdict.as_str()).collect();
+            assert_eq!((checked.missing, told), (missing, verdicts), "{standing:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forge_core::code::Code;
+use forge_core::code::{Class, Code};
 use forge_core::failure::Failure;
 use forge_core::gate::RunId;
 use forge_core::name::{ApplicationId, NodeId, clip};
@@ -122,7 +122,9 @@ pub(crate) async fn conduct(
         lost = hold_lease(place, &plan) => Err(lost),
     };
     // However it ended, nothing is deleted any more; but what another run has taken over is that one's.
-    let taken_over = outcome.as_ref().is_err_and(|failure| failure.code == Code::RunInProgress);
+    // A write that somebody else was always quicker with says the same and is no loss of the run.
+    let contested = outcome.as_ref().is_err_and(|failure| failure.code == Code::RunInProgress);
+    let taken_over = contested && !is_still_ours(place, &plan).await;
     if let Some(teardown) = teardown.filter(|_| !taken_over)
         && let Some(why) = teardown.give_back().await
     {
@@ -134,7 +136,7 @@ pub(crate) async fn conduct(
             Ok(verdict)
         }
         // Another run has taken over: what it finds is its own to end.
-        Err(failure) if failure.code == Code::RunInProgress => Err(failure),
+        Err(failure) if taken_over => Err(failure),
         Err(failure) => {
             conductor.abandon(&failure).await?;
             Err(failure)
@@ -165,6 +167,11 @@ async fn patiently<T, F: Future<Output = Result<T, Failure>>>(ask: impl Fn() -> 
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(3));
     }
+}
+
+/// Whether nobody else has the Lease of a run; where that cannot be told somebody may.
+async fn is_still_ours(place: &Place, plan: &RunPlan) -> bool {
+    matches!(lease::renew(place, &plan.environment, &plan.run).await, Ok(Renewal::Ours))
 }
 
 async fn hold_lease(place: &Place, plan: &RunPlan) -> Failure {
@@ -413,7 +420,14 @@ impl Conductor<'_> {
         {
             let _ = entered.window.hold(&open).await;
         }
-        let verdict = result(&self.plan, &self.standing().record, false);
+        let verdict = match result(&self.plan, &self.standing().record, false) {
+            // All nodes are gone, and what comes after them did not get to its end: whoever begins again takes it up from here.
+            Verdict::Done if self.plan.action == RunAction::Teardown => match failure.code.class() {
+                Class::Timeout => Verdict::TimedOut,
+                _ => Verdict::Failed,
+            },
+            verdict => verdict,
+        };
         self.end(verdict, Some(failure.message.clone())).await
     }
 

@@ -57,7 +57,7 @@ struct Plugin {
     token: String,
     runs: Mutex<BTreeMap<RunId, Arc<OnceCell<Arc<Open>>>>>,
     nodes: Mutex<BTreeMap<(RunId, NodeId), Answer>>,
-    /// Runs whose earlier proofs are watched.
+    /// Runs whose nodes of before this process were taken up.
     watched: Mutex<BTreeSet<RunId>>,
     beat: Mutex<Instant>,
 }
@@ -212,12 +212,13 @@ impl Plugin {
         open.await.cloned()
     }
 
-    /// Watches over what was proven before this process began: nobody asks for that again.
+    /// Goes on with what was asked for before this process began: nobody asks again for what was proven, also where that
+    /// proof was withdrawn since. Whether a node may start is asked of the record, whoever takes it up.
     fn watch_over(&self, run: &RunId, open: &Arc<Open>) {
         if !lock(&self.watched).insert(run.clone()) {
             return;
         }
-        for node in open.recorder.proven() {
+        for node in open.recorder.taken_up() {
             drop(self.node(run, &node, open));
         }
     }
@@ -269,4 +270,93 @@ impl Plugin {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use forge_core::executor::Access;
+    use forge_core::run::RunPlan;
+
+    use super::*;
+    use crate::git_reader::{GitCredentials, GitReader};
+    use crate::prove::Prover;
+    use crate::recorder::Recorder;
+    use crate::serve::{Gather, Work};
+
+    /// A run of three nodes that do not wait for each other.
+    fn plan() -> RunPlan {
+        let task = |name: &str| {
+            json!({"id": format!("argocd/{name}"), "before": [], "node": {
+                "id": format!("argocd/{name}"), "application": format!("argocd/{name}"),
+                "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
+                "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
+            }})
+        };
+        let tasks = ["db", "api", "web"].map(task);
+        let plan = json!({
+            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
+            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "tasks": tasks,
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    /// A plugin that reaches nobody: neither Argo CD nor the cluster answers.
+    async fn plugin(folder: &Path) -> Plugin {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = folder.join("kubeconfig");
+        let nobody = "http://127.0.0.1:9";
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": nobody}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        std::fs::write(folder.join("token"), "t").unwrap();
+        let access = Access::Path(kubeconfig.display().to_string());
+        Plugin {
+            cluster: Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(),
+            namespace: "argo".to_owned(),
+            feed: crate::serve::argocd(nobody, &folder.join("token")).unwrap(),
+            metrics: Arc::default(),
+            token: "t".to_owned(),
+            runs: Mutex::default(),
+            nodes: Mutex::default(),
+            watched: Mutex::default(),
+            beat: Mutex::new(Instant::now()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_proof_was_withdrawn_is_taken_up_after_a_restart_although_nobody_asks_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let plugin = plugin(folder.path()).await;
+        let plan = Arc::new(plan());
+        let recorder = Recorder::in_memory(plan.clone());
+        let entry = |node: &str, decision: Value| {
+            let entry = json!({
+                "node": format!("argocd/{node}"), "since": "2026-11-16T12:00:00Z", "started": "2026-11-16T11:50:00Z",
+                "decision": decision, "asked": [],
+            });
+            serde_json::from_value(entry).unwrap()
+        };
+        // What `withdraw` leaves behind; what failed; and the third was never asked for.
+        let open_again = json!({"type": "refresh", "asked": false});
+        recorder.put(entry("db", json!({"type": "wait", "on": open_again, "until": "2126-11-16T13:00:00Z"})));
+        let degraded = json!({"type": "unhealthy", "health": "Degraded"});
+        recorder.put(entry("api", json!({"type": "failed", "class": "unhealthy", "why": degraded})));
+        let deadline = "2126-11-16T13:00:00Z".parse().unwrap();
+        let git = Arc::new(GitReader::temporary(GitCredentials::Mounted(folder.path().join("git"))).unwrap());
+        let feed = plugin.feed.clone();
+        let prover = Prover::new(&plan, deadline, feed, recorder.clone(), git, plugin.metrics.clone());
+        let open = Arc::new(Open { work: Work::Prove(prover), recorder, gather: Gather::new(plan.gathers()) });
+        let run: RunId = "r-1".parse().unwrap();
+        plugin.watch_over(&run, &open);
+        let taken: Vec<String> = lock(&plugin.nodes).keys().map(|(_, node)| node.to_string()).collect();
+        assert_eq!(taken, ["argocd/db"]);
+        // Who asks for it after all finds the same task.
+        drop(plugin.node(&run, &"argocd/db".parse().unwrap(), &open));
+        assert_eq!(lock(&plugin.nodes).len(), 1);
+    }
 }

@@ -11,7 +11,7 @@ use forge_core::failure::Failure;
 use forge_core::format::Subject;
 use forge_core::gate::{Content, RunId};
 use forge_core::graph::{Graph, NodeIx, Scope, ScopeError};
-use forge_core::name::{ApplicationId, EnvironmentName, NodeId};
+use forge_core::name::{ApplicationId, EnvironmentName, NodeId, clip};
 use forge_core::plan::{Plan, PlannedNode, plan};
 use forge_core::preflight::Intents;
 use forge_core::render;
@@ -21,13 +21,13 @@ use forge_core::scaffold::ROOT_SET;
 use forge_core::teardown::{
     self, Creator, Makers, Removal, between, creator, dependents, exclusion, made_again, members, reversed,
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use super::inventory::Asked;
 use crate::argocd::ArgoCd;
 use crate::bootstrap::root::brings;
-use crate::cluster::{Cluster, path};
+use crate::cluster::{Cluster, ClusterError, path, secret_text};
 use crate::commands::selection;
 
 /// Requests at a time.
@@ -36,6 +36,9 @@ const AT_ONCE: usize = 12;
 const CROSSPLANE: &str = "crossplane";
 /// How many names a message lists.
 const NAMED: usize = 20;
+/// How often Argo CD is asked for a tree while nobody answers, and between two times.
+const TRIES: usize = 4;
+const PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What a repository says about an environment that is to be removed.
 pub(crate) struct Environment {
@@ -44,6 +47,10 @@ pub(crate) struct Environment {
     pub(crate) whole: bool,
     /// The file that brings it.
     pub(crate) file: String,
+    /// The GitOps repository.
+    url: String,
+    /// The folder of the environment in it.
+    folder: String,
     /// The Application that reads that file.
     pub(crate) bootstrap: String,
     /// The other environments, and what brings each.
@@ -54,6 +61,14 @@ pub(crate) struct Environment {
     pub(crate) argocd: String,
     /// Projects whose folder is in the repository.
     in_git: BTreeSet<NodeId>,
+}
+
+impl Environment {
+    /// The GitOps repository and the folder of the environment in it, for whoever tells what is the environment's from what only
+    /// has its name.
+    pub(super) fn source(&self) -> (&str, &str) {
+        (&self.url, &self.folder)
+    }
 }
 
 /// The Application that the root set makes of a folder.
@@ -128,6 +143,8 @@ pub(crate) fn made(
         name: name.clone(),
         whole,
         file: brings(&files.environment.path),
+        url: installation.repository.url.value.clone(),
+        folder: files.environment.path.trim_matches('/').to_owned(),
         bootstrap,
         others: others.map(|o| (o.environment.name.value.clone(), brought(&o.environment.path))).collect(),
         intents: Intents::of(&installation.argo),
@@ -154,12 +171,10 @@ impl Made {
         policy: PvPolicy,
         last: Option<bool>,
     ) -> Asked<'a> {
-        let goes = |ix: &NodeIx| {
-            let node = self.graph.node(*ix);
-            let own = self.environment.whole || self.members.contains(&node.id);
-            // All environments share Crossplane.
-            own && (last == Some(true) || !is_shared(&self.graph, *ix))
-        };
+        let own = |ix: &&NodeIx| self.environment.whole || self.members.contains(&self.graph.node(**ix).id);
+        // All environments share Crossplane.
+        let (shared, nodes): (Vec<NodeIx>, Vec<NodeIx>) =
+            self.nodes.iter().filter(own).copied().partition(|ix| is_shared(&self.graph, *ix));
         Asked {
             cluster,
             environment: &self.environment.name,
@@ -167,7 +182,8 @@ impl Made {
             argocd: &self.environment.argocd,
             workflows,
             graph: &self.graph,
-            nodes: self.nodes.iter().copied().filter(goes).collect(),
+            nodes,
+            shared,
             more: Vec::new(),
             last,
             policy,
@@ -258,7 +274,8 @@ pub(crate) async fn look(cluster: &Cluster, workflows: &str, made: &Made, earlie
     let all = served(cluster, &path::argo(&environment.argocd, "applications"), "").await?;
     believed(cluster, &all, &mut applications, &environment.argocd).await?;
     let sets = served(cluster, &path::argo(&environment.argocd, "applicationsets"), "").await?;
-    let own = own_sets(&sets, environment);
+    let brought = named(&all, &environment.bootstrap);
+    let own = own_sets(&sets, environment, brought);
     let earlier = unfinished(earlier, made);
     let strangers = strangers(&all, made, &own, &applications, &earlier)?;
     let last = made.is_last(cluster, workflows).await?;
@@ -267,7 +284,7 @@ pub(crate) async fn look(cluster: &Cluster, workflows: &str, made: &Made, earlie
         made.nodes.iter().filter(|ix| is_shared(&made.graph, **ix)).map(|ix| &made.graph.node(*ix).id).collect();
     applications.retain(|node, application| !shared.contains(node) || (last && render::is_ours(application)));
     let seen = Seen {
-        brought: named(&all, &environment.bootstrap).is_some(),
+        brought: brought.is_some_and(|brought| teardown::brings(brought, environment.source())),
         sets: own,
         applications,
         strangers,
@@ -356,19 +373,25 @@ fn named<'v>(all: &'v [Value], name: &str) -> Option<&'v Value> {
     all.iter().find(|object| text(object, "/metadata/name") == name)
 }
 
-/// The ApplicationSets that belong to an environment: those of the layout, and what else its `app.yaml` brings.
-fn own_sets(sets: &[Value], environment: &Environment) -> BTreeSet<String> {
+/// The ApplicationSets that belong to an environment: those of the layout that read its folder, and what else its `app.yaml`
+/// brings. One that only has such a name is somebody else's (INV-11), and so is what an Application brings that only has the name
+/// of what brings the environment.
+fn own_sets(sets: &[Value], environment: &Environment, brought: Option<&Value>) -> BTreeSet<String> {
     let layout = [format!("{}-apps", environment.name), "platform-clusters".to_owned()];
-    let brings = |set: &Value| creator(set) == Some(Creator::Application(environment.bootstrap.clone()));
+    let source = environment.source();
+    let believed = brought.is_none_or(|brought| teardown::brings(brought, source));
+    let tracked = |set: &Value| creator(set) == Some(Creator::Application(environment.bootstrap.clone()));
     let ours = |set: &&Value| {
         let name = text(set, "/metadata/name");
         let clusters = name == "platform-clusters" && environment.name.as_str() != "platform";
-        brings(set) || (layout.iter().any(|known| known == name) && !clusters)
+        let named = layout.iter().any(|known| known == name) && !clusters;
+        (believed && tracked(set)) || (named && teardown::makes(set, source))
     };
     sets.iter().filter(ours).map(|set| text(set, "/metadata/name").to_owned()).collect()
 }
 
-/// Nodes that an interrupted teardown had planned and did not prove gone, from the newest that knows each.
+/// Nodes of teardowns that did not get to their end, from the newest that knows each. Those that were proven gone are among
+/// them: definitions and namespaces go after the last node, and whoever was killed before that knew best which those are.
 fn unfinished(earlier: &Stored, made: &Made) -> BTreeMap<NodeId, RunNode> {
     let mut found: BTreeMap<NodeId, RunNode> = BTreeMap::new();
     let teardowns = earlier.runs.iter().take_while(|run| {
@@ -378,9 +401,7 @@ fn unfinished(earlier: &Stored, made: &Made) -> BTreeMap<NodeId, RunNode> {
     let mut over: BTreeSet<NodeId> = BTreeSet::new();
     for run in teardowns {
         for node in run.plan.nodes() {
-            let entry = run.record.entries.get(&node.id);
-            let gone = entry.is_some_and(|entry| matches!(entry.decision, forge_core::gate::Decision::Gone(_)));
-            if gone || run.record.header.ended.as_ref().is_some_and(|ended| ended.verdict == Verdict::Done) {
+            if run.record.header.ended.as_ref().is_some_and(|ended| ended.verdict == Verdict::Done) {
                 over.insert(node.id.clone());
             }
             let wanted = made.environment.whole || made.members.contains(&node.id);
@@ -411,7 +432,8 @@ fn strangers(
         let by_set = matches!(creator(application), Some(Creator::Set(set)) if sets.contains(&set));
         let meant = match &made.stranger {
             Some(stranger) => stranger == name || *stranger == id.as_str(),
-            None => environment.whole && (by_set || earlier.contains_key(&id)),
+            // Exactly the one that was to go then: another one of its name is somebody's who made it since.
+            None => environment.whole && (by_set || is_known(earlier.get(&id), text(application, "/metadata/uid"))),
         };
         if meant {
             found.insert(id, application.clone());
@@ -427,8 +449,16 @@ fn strangers(
     }
 }
 
+/// This very Application was to go in a teardown that did not get to its end.
+fn is_known(earlier: Option<&RunNode>, uid: &str) -> bool {
+    earlier.and_then(|node| node.removal.as_ref()).and_then(|removal| removal.uid.as_deref()) == Some(uid)
+}
+
 /// Whether no other environment of the installation is there, by its receipt, its AppProject, or what brings it.
-async fn is_last(cluster: &Cluster, workflows: &str, environment: &Environment) -> Result<bool, Failure> {
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(super) async fn is_last(cluster: &Cluster, workflows: &str, environment: &Environment) -> Result<bool, Failure> {
     let argocd = &environment.argocd;
     for (other, bootstrap) in &environment.others {
         let project = cluster.get(&path::object(&path::argo(argocd, "appprojects"), other.as_str())).await?;
@@ -488,15 +518,15 @@ fn refuse_made_again(made: &Made, seen: &Seen, all: &[Value], sets: &[Value]) ->
 /// The run that removes what was seen: what each Application has made is asked of Argo CD.
 ///
 /// # Errors
-/// When the run cannot be named.
+/// When the run cannot be named, or Argo CD does not answer.
 pub(crate) async fn run(argocd: &ArgoCd, made: &Made, seen: &Seen, runner: Runner) -> Result<RunPlan, Failure> {
     let living = seen.applications.iter().chain(&seen.strangers);
     let asked: Vec<(NodeId, Value)> = living.map(|(node, application)| (node.clone(), application.clone())).collect();
     let looks = futures::stream::iter(asked).map(|(node, application)| async move {
-        let removal = removal(argocd, &application).await;
-        (node, removal)
+        let removal = removal(argocd, &application).await?;
+        Ok::<_, Failure>((node, removal))
     });
-    let mut removals: BTreeMap<NodeId, Removal> = looks.buffer_unordered(AT_ONCE).collect().await;
+    let mut removals: BTreeMap<NodeId, Removal> = looks.buffer_unordered(AT_ONCE).try_collect().await?;
     for (node, earlier) in &seen.earlier {
         let Some(before) = &earlier.removal else { continue };
         match removals.get_mut(node) {
@@ -563,11 +593,12 @@ fn default_limits() -> (forge_core::gate::Timeouts, forge_core::gate::Retry) {
     (timeouts, forge_core::gate::Retry { limit: 0, backoff: seconds(5), factor: 2, max: seconds(60) })
 }
 
-/// What there is to remove of an Application. Where Argo CD shows no tree, what the Application says of itself must do.
-async fn removal(argocd: &ArgoCd, application: &Value) -> Removal {
+/// What there is to remove of an Application. Where Argo CD has no tree of it, what the Application says of itself must do; that
+/// nobody answered is no reason to know less: what is not known is neither waited for nor secured (INV-10).
+async fn removal(argocd: &ArgoCd, application: &Value) -> Result<Removal, Failure> {
     let id = format!("{}/{}", text(application, "/metadata/namespace"), text(application, "/metadata/name"));
     let tree = match id.parse::<ApplicationId>() {
-        Ok(id) => argocd.tree(&id).await.unwrap_or_default(),
+        Ok(id) => tree(argocd, &id).await?,
         Err(_) => Value::Null,
     };
     let members = members(application, &tree);
@@ -575,16 +606,89 @@ async fn removal(argocd: &ArgoCd, application: &Value) -> Removal {
     let mut namespaces: BTreeSet<String> = members.iter().map(|member| member.namespace.clone()).collect();
     namespaces.insert(destination.to_owned());
     namespaces.remove("");
-    Removal {
+    Ok(Removal {
         uid: Some(text(application, "/metadata/uid").to_owned()),
-        project: match text(application, "/spec/project") {
-            "" => "default".to_owned(),
-            project => project.to_owned(),
-        },
+        project: project(application).to_owned(),
         here: is_here(application),
         namespaces: namespaces.into_iter().collect(),
         members,
+    })
+}
+
+/// The tree of an Application; nothing where Argo CD answers that it has none.
+async fn tree(argocd: &ArgoCd, id: &ApplicationId) -> Result<Value, Failure> {
+    for _ in 1..TRIES {
+        match argocd.tree(id).await {
+            Err(error) if is_outage(&error) => tokio::time::sleep(PAUSE).await,
+            other => return Ok(other.unwrap_or_default()),
+        }
     }
+    match argocd.tree(id).await {
+        Err(error) if is_outage(&error) => {
+            let message = format!("what `{id}` has made could not be read: {error}; nothing was written");
+            Err(Failure::new(Code::ArgoUnreachable, message).hint("run it again when Argo CD answers"))
+        }
+        other => Ok(other.unwrap_or_default()),
+    }
+}
+
+/// Nobody answered. A tree that Argo CD does not have, such as that of an Application without its project, is an error of its own.
+fn is_outage(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::Unreachable(_) | ClusterError::Refused { code: 408 | 429 | 502..=504, .. })
+}
+
+/// The AppProject of an Application.
+fn project(application: &Value) -> &str {
+    match text(application, "/spec/project") {
+        "" => "default",
+        project => project,
+    }
+}
+
+/// Refuses Applications that Argo CD could not remove: without its AppProject one never gets to its end, and without the Secret of
+/// its cluster it goes and leaves there, without a word, everything that it had made.
+///
+/// # Errors
+/// With what is missing, or when the cluster does not answer.
+pub(super) async fn refuse_unremovable(cluster: &Cluster, made: &Made, seen: &Seen) -> Result<(), Failure> {
+    let argocd = made.environment.argocd.as_str();
+    let going = || seen.applications.values().chain(seen.strangers.values());
+    let mut missing = Vec::new();
+    for project in going().map(project).collect::<BTreeSet<&str>>() {
+        if cluster.get(&path::object(&path::argo(argocd, "appprojects"), project)).await?.is_none() {
+            let user = going().find(|application| self::project(application) == project);
+            let user = user.map(|user| text(user, "/metadata/name")).unwrap_or_default();
+            missing.push(format!("AppProject {} of `{}`", clip(project), clip(user)));
+        }
+    }
+    let elsewhere: Vec<&Value> = going().filter(|application| !is_here(application)).collect();
+    if !elsewhere.is_empty() {
+        let selector = "argocd.argoproj.io/secret-type=cluster";
+        let secrets = super::surely(cluster, &path::core(argocd, "secrets"), selector).await?;
+        for application in elsewhere.into_iter().filter(|found| !secrets.iter().any(|secret| is_for(secret, found))) {
+            let (name, server) =
+                (text(application, "/spec/destination/name"), text(application, "/spec/destination/server"));
+            let place = if name.is_empty() { server } else { name };
+            let user = text(application, "/metadata/name");
+            missing.push(format!("the Secret of cluster {} of `{}`", clip(place), clip(user)));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Argo CD could not remove everything without {}; nothing was written", listed(&missing));
+    Err(Failure::new(Code::Unremovable, message)
+        .hint("make again what is named, as the Applications say it; then tear down again"))
+}
+
+/// Whether a cluster Secret of Argo CD is that of the cluster that an Application deploys to.
+pub(super) fn is_for(secret: &Value, application: &Value) -> bool {
+    let said = |key: &str, pointer: &str| {
+        let wanted = text(application, pointer).trim_end_matches('/');
+        let known = secret_text(secret, key);
+        !wanted.is_empty() && known.is_some_and(|known| known.trim_end_matches('/') == wanted)
+    };
+    said("name", "/spec/destination/name") || said("server", "/spec/destination/server")
 }
 
 /// It deploys to the cluster that runs Argo CD, by the name that Argo CD has for that.
@@ -599,4 +703,32 @@ pub(crate) fn out_of_reach(run: &RunPlan) -> Vec<String> {
     let claims = elsewhere.flat_map(|node| node.removal.iter().flat_map(|removal| &removal.members));
     let is_claim = |member: &&teardown::Member| member.group.is_empty() && member.kind == "PersistentVolumeClaim";
     claims.filter(is_claim).map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_of_a_cluster_is_found_by_its_name_or_by_its_address() {
+        use base64::Engine as _;
+        let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let data = json!({"name": encoded("east"), "server": encoded("https://east.example.com/")});
+        let secret = json!({"data": data});
+        let to = |destination: Value| json!({"spec": {"destination": destination}});
+        assert!(is_for(&secret, &to(json!({"name": "east"}))));
+        assert!(is_for(&secret, &to(json!({"server": "https://east.example.com"}))));
+        for other in [json!({"name": "west"}), json!({"server": "https://west.example.com"}), json!({})] {
+            assert!(!is_for(&secret, &to(other.clone())), "{other}");
+        }
+        assert!(!is_for(&json!({}), &to(json!({}))));
+    }
+
+    #[test]
+    fn only_silence_is_an_outage_and_a_tree_that_is_not_there_is_none() {
+        let refused = |code| ClusterError::Refused { code, message: String::new() };
+        assert!([408, 429, 502, 503, 504].into_iter().all(|code| is_outage(&refused(code))));
+        assert!(is_outage(&ClusterError::Unreachable(String::new())));
+        assert!(![400, 403, 404, 500].into_iter().any(|code| is_outage(&refused(code))));
+    }
 }

@@ -15,14 +15,15 @@ use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
 use forge_core::root;
 use forge_core::scaffold::ROOT_SET;
 use forge_core::teardown::inventory::SNAPSHOT_LABEL;
-use forge_core::teardown::{Content, RemovalRecord, belongs, foreign};
+use forge_core::teardown::{Content, RemovalRecord, belongs, foreign_beside_argo, user};
 use jiff::Timestamp;
 use secrecy::SecretString;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::look::is_last;
 use super::rest::contents;
 use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
-use crate::bootstrap::applied;
+use crate::bootstrap::{applied, former};
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
 use crate::install::{Outcome, Removing, lock, uninstall, whose_release};
@@ -34,6 +35,8 @@ const EVENTS: &str = "argo-events";
 const DEFINITIONS: &str = "customresourcedefinitions";
 const EXTENSIONS: &str = "apiextensions.k8s.io";
 const NAMESPACES: &str = "/api/v1/namespaces";
+/// Where the receipt of Argo CD says what that managed of itself.
+const MANAGED: &str = "managed";
 /// Kinds of Forge's own objects that carry our label beside the Workflows: what runs leave, and what they need.
 const LEFT: [(&str, &str, &str); 9] = [
     ("batch", "v1", "jobs"),
@@ -73,12 +76,33 @@ pub(super) async fn primitives(
 ) -> Result<Outcome, Failure> {
     let removed = if prepared {
         let mut lock = lock::take(teardown.cluster, &teardown.places.workflows, say).await?;
+        // Looked at again now that nobody can bootstrap: nodes may have taken hours to go, and somebody may have come meanwhile.
+        let removal = async {
+            if !is_last(teardown.cluster, &teardown.places.workflows, teardown.environment).await? {
+                let why = "another environment is there by now";
+                record.borrow_mut().kept("what bootstrap installed", why);
+                return Ok::<_, Failure>(None);
+            }
+            installed(teardown, tools, true, interrupts, record, say).await.map(Some)
+        };
         let removed = tokio::select! {
-            removed = installed(teardown, tools, true, interrupts, record, say) => removed,
+            removed = removal => removed,
             failure = lock.lost() => Err(failure),
         };
-        lock.discard(teardown.cluster).await?;
-        removed?
+        match removed {
+            Ok(Some(Outcome::Done)) => {
+                lock.discard(teardown.cluster).await?;
+                Outcome::Done
+            }
+            // The Lease stays for whoever goes on, is there by now, or has taken it.
+            other => {
+                let _ = lock.release(teardown.cluster).await;
+                match other? {
+                    None => return Ok(Outcome::Done),
+                    Some(outcome) => outcome,
+                }
+            }
+        }
     } else {
         installed(teardown, tools, false, interrupts, record, say).await?
     };
@@ -102,7 +126,7 @@ async fn installed(
     teardown.silence(record).await?;
     let going = teardown.unused(record).await?;
     match &tools.inside {
-        None => teardown.remove_own(record).await?,
+        None => teardown.remove_own(locked, record).await?,
         Some(inside) => {
             let why = "this executor uses them: `forge platform teardown` from outside removes them";
             record.borrow_mut().kept(format!("Forge's own objects in {inside}"), why);
@@ -129,6 +153,24 @@ async fn installed(
     Ok(Outcome::Done)
 }
 
+/// What says of each object what it is, and nothing else.
+fn addresses(managed: &[Value]) -> Value {
+    let keys = ["group", "version", "kind", "namespace", "name"];
+    let address = |resource: &Value| -> Value {
+        keys.iter().filter_map(|key| Some(((*key).to_owned(), resource.get(key)?.clone()))).collect()
+    };
+    managed.iter().map(address).collect()
+}
+
+/// The Helm release that brought an object, by its own word, and the namespace of that.
+fn release_of(object: &Value) -> (&str, &str) {
+    let mark = |key: &str| {
+        let marks = object.pointer("/metadata/annotations").and_then(|marks| marks.get(key));
+        marks.and_then(Value::as_str).unwrap_or_default()
+    };
+    (mark("meta.helm.sh/release-name"), mark("meta.helm.sh/release-namespace"))
+}
+
 impl Teardown<'_> {
     pub(super) fn place(&self, component: Component) -> &str {
         match component {
@@ -151,8 +193,10 @@ impl Teardown<'_> {
     /// Argo CD lets go of itself: its own Application goes, and nothing of Argo CD. Gives what it managed.
     async fn unhand(&self, record: &RefCell<RemovalRecord>) -> Result<Vec<Value>, Failure> {
         let object = path::object(&path::argo(&self.environment.argocd, "applications"), APPLICATION);
-        let Some(own) = self.cluster.get(&object).await? else { return Ok(Vec::new()) };
-        if install::managed(&own, &self.environment.argocd).is_none() {
+        // Whoever was killed after it went had written down what it managed.
+        let Some(own) = self.cluster.get(&object).await? else { return self.noted().await };
+        // One of ours that was not handed over yet goes too: nobody would be left to see to it.
+        if install::managed(&own, &self.environment.argocd).is_none() && !is_ours(&own) {
             return Ok(Vec::new());
         }
         if !is_ours(&own) {
@@ -161,10 +205,33 @@ impl Teardown<'_> {
             return Ok(Vec::new());
         }
         let managed = own.pointer("/status/resources").and_then(Value::as_array).cloned().unwrap_or_default();
+        self.note(&managed).await?;
         if self.without_cascade(APPLICATION).await? {
             record.borrow_mut().removed(format!("Application {APPLICATION}, without Argo CD"));
         }
         Ok(managed)
+    }
+
+    /// What Argo CD managed of itself is written down beside the receipt of its installation, before nobody can tell any more.
+    async fn note(&self, managed: &[Value]) -> Result<(), Failure> {
+        let object = self.receipt_path(Component::Cd);
+        if managed.is_empty() || !self.cluster.get(&object).await?.is_some_and(|receipt| is_ours(&receipt)) {
+            return Ok(());
+        }
+        let patch = json!({"data": {MANAGED: addresses(managed).to_string()}});
+        failpoint::write("what Argo CD managed of itself");
+        self.cluster.merge(&object, &patch).await?;
+        Ok(())
+    }
+
+    async fn noted(&self) -> Result<Vec<Value>, Failure> {
+        let receipt = self.cluster.get(&self.receipt_path(Component::Cd)).await?.filter(is_ours);
+        let text = receipt.as_ref().and_then(|receipt| receipt.get("data")?.get(MANAGED)?.as_str());
+        Ok(text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default())
+    }
+
+    fn receipt_path(&self, part: Component) -> String {
+        path::object(&path::config_maps(self.place(part)), &install::receipt_name(part))
     }
 
     /// The root goes: the set without what it made, and the projects that no Application is in any more.
@@ -247,14 +314,19 @@ impl Teardown<'_> {
 
     /// What bootstrap noted about a part of Argo that it installed.
     async fn receipt(&self, part: Component) -> Result<Option<Receipt>, ClusterError> {
-        let receipt = path::object(&path::config_maps(self.place(part)), &install::receipt_name(part));
-        Ok(self.cluster.get(&receipt).await?.as_ref().and_then(Receipt::read))
+        Ok(self.cluster.get(&self.receipt_path(part)).await?.as_ref().and_then(Receipt::read))
     }
 
-    /// The definitions that a part of Argo brought, by its receipt.
+    /// The definitions that a part of Argo brought, by its receipt; where there is none, by what they say themselves: a receipt that
+    /// was lost does not say that nobody uses it (INV-10).
     async fn definitions(&self, part: Component) -> Result<Vec<String>, ClusterError> {
-        let parts = self.receipt(part).await?.map(|receipt| receipt.parts).unwrap_or_default();
-        Ok(parts.into_iter().filter(|part| part.namespace.is_none()).map(|part| part.name).collect())
+        if let Some(receipt) = self.receipt(part).await? {
+            let parts = receipt.parts.into_iter().filter(|part| part.namespace.is_none());
+            return Ok(parts.map(|part| part.name).collect());
+        }
+        let all = surely(self.cluster, &path::global(EXTENSIONS, "v1", DEFINITIONS), "").await?;
+        let own = all.iter().filter(|definition| release_of(definition) == (part.release(), self.place(part)));
+        Ok(own.map(|definition| name_of(definition).to_owned()).collect())
     }
 
     /// All objects of a definition; none where it is gone.
@@ -278,7 +350,7 @@ impl Teardown<'_> {
     async fn user_of(&self, part: Component) -> Result<Option<String>, ClusterError> {
         for definition in self.definitions(part).await? {
             let instances = self.instances(&definition).await?;
-            if let Some(user) = foreign(&instances, &Default::default()) {
+            if let Some(user) = user(&instances) {
                 return Ok(Some(user.id()));
             }
         }
@@ -286,17 +358,20 @@ impl Teardown<'_> {
     }
 
     /// Forge's own objects go, where they are not in a namespace that goes with all of them.
-    async fn remove_own(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    async fn remove_own(&self, locked: bool, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let handed = self.environment.intents.cd == Intent::Existing;
         let mut objects = applied(self.places, std::slice::from_ref(&self.environment.name), handed);
         objects.extend(render::of_events(self.places));
         objects.reverse();
+        objects.extend(former(self.cluster, self.places).await?);
         for placed in objects {
             let kind = placed.object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             self.remove_one(&placed.collection, &kind, name_of(&placed.object), Owned::Follow, record).await?;
         }
         let workflows = self.places.workflows.as_str();
+        // Whoever was killed before may have left them, and then nobody holds them.
         let held = [lease::name(&self.environment.name), lock::NAME.to_owned()];
+        let held: &[String] = if locked { &held } else { &[] };
         let mut any = false;
         for (group, version, plural) in LEFT {
             let collection = if group.is_empty() {
@@ -371,18 +446,13 @@ impl Teardown<'_> {
             let shown = format!("CustomResourceDefinition/{definition}");
             let object = path::object(&collection, &definition);
             let Some(live) = self.cluster.get(&object).await? else { continue };
-            let mark = |key: &str| {
-                let marks = live.pointer("/metadata/annotations").and_then(|marks| marks.get(key));
-                marks.and_then(Value::as_str).unwrap_or_default()
-            };
-            let release = (mark("meta.helm.sh/release-name"), mark("meta.helm.sh/release-namespace"));
-            if release != (part.release(), self.place(part)) {
+            if release_of(&live) != (part.release(), self.place(part)) {
                 record.borrow_mut().kept(shown, "our release did not bring it");
                 continue;
             }
             match self.instances(&definition).await {
                 Ok(instances) => {
-                    if let Some(user) = foreign(&instances, &Default::default()) {
+                    if let Some(user) = user(&instances) {
                         record.borrow_mut().kept(shown, format!("{} is of it, and is not ours", user.id()));
                         continue;
                     }
@@ -423,7 +493,7 @@ impl Teardown<'_> {
             }
             match contents(self.cluster, &self.kinds, place).await {
                 Ok(contents) => {
-                    if let Some(content) = foreign(&contents, &Default::default()) {
+                    if let Some(content) = foreign_beside_argo(&contents) {
                         record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));
                         continue;
                     }
@@ -483,5 +553,27 @@ impl Teardown<'_> {
             Err(error) if error.is_missing() => Ok(Vec::new()),
             other => Ok(other?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_argo_cd_managed_of_itself_is_written_down_without_what_changes() {
+        let managed =
+            [json!({"version": "v1", "kind": "ConfigMap", "namespace": "argocd", "name": "a", "status": "Synced",
+            "health": {"status": "Healthy"}})];
+        let noted = addresses(&managed);
+        assert_eq!(noted, json!([{"version": "v1", "kind": "ConfigMap", "namespace": "argocd", "name": "a"}]));
+        assert_eq!(serde_json::from_str::<Vec<Value>>(&noted.to_string()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_definition_says_which_release_brought_it() {
+        let marks = json!({"meta.helm.sh/release-name": "argo-cd", "meta.helm.sh/release-namespace": "argocd"});
+        assert_eq!(release_of(&json!({"metadata": {"annotations": marks}})), ("argo-cd", "argocd"));
+        assert_eq!(release_of(&json!({})), ("", ""));
     }
 }

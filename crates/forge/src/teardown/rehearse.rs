@@ -1,7 +1,7 @@
 //! `--rehearse` on a cluster: reads what rules are given, and nothing is written.
 
 use forge_core::failure::Failure;
-use forge_core::teardown::inventory::{Gap, Inventory, Kind};
+use forge_core::teardown::inventory::{Complete, Gap, Inventory, Kind};
 use forge_core::teardown::rehearse::{Definition, Facts, Live, Objects, RehearsalReport, WANTED};
 use forge_core::teardown::whose::Order;
 use futures::StreamExt as _;
@@ -23,7 +23,7 @@ const PAGE: usize = 200;
 pub(crate) async fn run(asked: &Asked<'_>, say: &mut dyn FnMut(&str)) -> Result<RehearsalReport, Failure> {
     let started = Timestamp::now();
     say(&format!("listing everything on {}; nothing is written", asked.cluster.context));
-    let Looked { inventory, claims } = looked(asked).await?;
+    let Looked { inventory, claims, nodes } = looked(asked).await?;
     let facts = facts(asked.cluster, &inventory).await;
     let snapshot = match stored(asked.cluster, asked.workflows).await {
         Ok(snapshot) => snapshot.map(|snapshot| snapshot.taken),
@@ -32,7 +32,7 @@ pub(crate) async fn run(asked: &Asked<'_>, say: &mut dyn FnMut(&str)) -> Result<
             None
         }
     };
-    let order = Order::of(asked.graph, &asked.nodes);
+    let order = Order::of(asked.graph, &nodes);
     let live = Live::new(&inventory, &claims, order, facts, asked.policy, Timestamp::now());
     let scope = asked.scope.to_string();
     let about = (asked.cluster.context.as_str(), asked.environment.as_str(), scope.as_str());
@@ -41,14 +41,14 @@ pub(crate) async fn run(asked: &Asked<'_>, say: &mut dyn FnMut(&str)) -> Result<
 
 /// Reads whole what rules have to know more of than its metadata. What the inventory does not know is not asked for again.
 async fn facts(cluster: &Cluster, inventory: &Inventory) -> Facts {
-    let collection = |group: &str, plural: &str| {
-        inventory.known((group, plural))?;
-        inventory.kind((group, plural)).map(Kind::collection)
+    let known = |group: &str, plural: &str| {
+        let of = (group, plural);
+        inventory.kind(of).map(Kind::collection).zip(inventory.known(of))
     };
-    let wanted: Vec<(&'static str, String)> =
-        WANTED.into_iter().filter_map(|(group, _, plural)| Some((plural, collection(group, plural)?))).collect();
-    let read = futures::stream::iter(wanted).map(|(plural, collection)| async move {
-        (plural, objects(cluster, &collection, PAGE, |object: &Value| Some(object.clone())).await)
+    let wanted: Vec<(&'static str, (String, &Complete))> =
+        WANTED.into_iter().filter_map(|(group, _, plural)| Some((plural, known(group, plural)?))).collect();
+    let read = futures::stream::iter(wanted).map(|(plural, (collection, listed))| async move {
+        (plural, objects(cluster, (&collection, PAGE), listed, trimmed).await)
     });
     let read: Vec<(&'static str, Result<Vec<Value>, String>)> = read.buffer_unordered(AT_ONCE).collect().await;
     let (mut whole, mut gaps) = (Objects::default(), Vec::new());
@@ -58,9 +58,9 @@ async fn facts(cluster: &Cluster, inventory: &Inventory) -> Facts {
             Err(why) => gaps.push(Gap::new(plural, why)),
         }
     }
-    let definitions = match collection("apiextensions.k8s.io", "customresourcedefinitions") {
+    let definitions = match known("apiextensions.k8s.io", "customresourcedefinitions") {
         // Their schemas are megabytes, of which nothing is kept.
-        Some(collection) => objects(cluster, &collection, FEW, Definition::read).await,
+        Some((collection, listed)) => objects(cluster, (&collection, FEW), listed, Definition::read).await,
         None => Ok(Vec::new()),
     };
     let definitions = definitions.unwrap_or_else(|why| {
@@ -68,4 +68,39 @@ async fn facts(cluster: &Cluster, inventory: &Inventory) -> Facts {
         Vec::new()
     });
     Facts::read(definitions, &whole, gaps)
+}
+
+/// An object without what is most of it and decides nothing: who manages its fields, and what was applied last.
+fn trimmed(object: &Value) -> Option<Value> {
+    let mut object = object.clone();
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut)?;
+    metadata.remove("managedFields");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_an_object_is_what_decides() {
+        let object = json!({
+            "metadata": {
+                "name": "x", "managedFields": [{"manager": "kubectl"}],
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "argocd.argoproj.io/sync-wave": "1"},
+            },
+            "spec": {"type": "LoadBalancer"},
+        });
+        let kept = json!({
+            "metadata": {"name": "x", "annotations": {"argocd.argoproj.io/sync-wave": "1"}},
+            "spec": {"type": "LoadBalancer"},
+        });
+        assert_eq!(trimmed(&object), Some(kept));
+        assert_eq!(trimmed(&json!(7)), None);
+    }
 }

@@ -8,13 +8,16 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::run::RunPlan;
 use forge_core::teardown::inventory::Kind;
-use forge_core::teardown::{Kept, Member, ReleasedFinalizer, Remnant, RemovalRecord, Target};
+use forge_core::teardown::{Kept, Member, ReleasedFinalizer, Remnant, RemovalRecord, Target, brings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Teardown, at_version};
+use super::{Environment, Teardown, at_version, name_of};
 use crate::cluster::path;
 use crate::failpoint;
+
+/// What the garbage collector leaves alone what an object owns by.
+const ORPHAN: &str = "orphan";
 
 fn unreleasable(target: &Target, why: &str) -> Failure {
     Failure::new(Code::NotReleasable, format!("the finalizers of {target} cannot be given up: {why}"))
@@ -22,18 +25,27 @@ fn unreleasable(target: &Target, why: &str) -> Failure {
 }
 
 impl Teardown<'_> {
-    /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now.
-    pub(super) async fn release(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now. Without a plan, where no
+    /// node is left, they are those of the environment's own namespaces.
+    pub(super) async fn release(&self, plan: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+        if self.options.targets.is_empty() {
+            return Ok(());
+        }
+        let mut namespaces = BTreeSet::new();
+        if self.environment.whole {
+            namespaces.extend(self.own_namespaces().await?.iter().map(|found| name_of(found).to_owned()));
+        }
+        let own = Own { plan, namespaces, environment: self.environment, sets: self.sets };
         for target in &self.options.targets {
             let done = record.borrow().released.iter().any(|released| released.object == target.to_string());
-            if !done && let Some(released) = self.released(target, plan).await? {
+            if !done && let Some(released) = self.released(target, &own).await? {
                 record.borrow_mut().released.push(released);
             }
         }
         Ok(())
     }
 
-    async fn released(&self, target: &Target, plan: &RunPlan) -> Result<Option<ReleasedFinalizer>, Failure> {
+    async fn released(&self, target: &Target, own: &Own<'_>) -> Result<Option<ReleasedFinalizer>, Failure> {
         if target.kind == "Namespace" {
             return Err(unreleasable(target, "a namespace goes when what is in it is gone: name that"));
         }
@@ -53,10 +65,11 @@ impl Teardown<'_> {
         if remnant.deleting.is_none() || remnant.finalizers.is_empty() {
             return Ok(None);
         }
-        if !belongs(target, kind, plan) {
+        if !own.has(target, kind, &live) {
             return Err(unreleasable(target, "it belongs to no node of this teardown"));
         }
-        let patch = at_version(json!({"metadata": {"finalizers": Value::Null}}), &live);
+        let Some(kept) = kept_of(&live) else { return Ok(None) };
+        let patch = at_version(json!({"metadata": {"finalizers": kept}}), &live);
         failpoint::write(&format!("{target} loses its finalizers"));
         match self.cluster.merge(&object, &patch).await {
             // Somebody wrote it meanwhile: looked at again in a moment.
@@ -65,7 +78,7 @@ impl Teardown<'_> {
         };
         Ok(Some(ReleasedFinalizer {
             object: target.to_string(),
-            finalizers: remnant.finalizers.iter().map(ToString::to_string).collect(),
+            finalizers: remnant.finalizers.iter().filter(|f| f.name != ORPHAN).map(ToString::to_string).collect(),
             deleting: remnant.deleting,
             at: Timestamp::now(),
         }))
@@ -88,6 +101,44 @@ impl Teardown<'_> {
         }
         Ok(left)
     }
+}
+
+/// What is the environment's, so that a person may give up what keeps it.
+struct Own<'o> {
+    /// Absent where no node is left.
+    plan: Option<&'o RunPlan>,
+    /// Namespaces that go with the environment.
+    namespaces: BTreeSet<String>,
+    environment: &'o Environment,
+    sets: &'o BTreeSet<String>,
+}
+
+impl Own<'_> {
+    /// It was made by a node of this teardown, is the Application of one, is in a namespace that one deploys to or that goes, or is
+    /// what would make the nodes again.
+    fn has(&self, target: &Target, kind: &Kind, live: &Value) -> bool {
+        self.namespaces.contains(&target.namespace)
+            || self.plan.is_some_and(|plan| belongs(target, kind, plan))
+            || self.makes(target, kind, live)
+    }
+
+    fn makes(&self, target: &Target, kind: &Kind, live: &Value) -> bool {
+        let Environment { argocd, bootstrap, whole, .. } = self.environment;
+        let here = *whole && kind.group == "argoproj.io" && target.namespace == *argocd;
+        here && match kind.kind.as_str() {
+            "ApplicationSet" => self.sets.contains(&target.name),
+            "Application" => target.name == *bootstrap && brings(live, self.environment.source()),
+            _ => false,
+        }
+    }
+}
+
+/// What of its finalizers an object keeps; nothing where there is none to give up. The one that keeps what it owns from going
+/// with it is never given up: Kubernetes clears it by itself.
+fn kept_of(live: &Value) -> Option<Vec<&str>> {
+    let all = live.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+    let (kept, given_up): (Vec<&str>, Vec<&str>) = all.filter_map(Value::as_str).partition(|name| *name == ORPHAN);
+    (!given_up.is_empty()).then_some(kept)
 }
 
 /// It was made by a node of this teardown, is the Application of one, or is in a namespace that one deploys to.
@@ -151,5 +202,13 @@ mod tests {
         ] {
             assert!(!of(other, group), "{other}");
         }
+    }
+
+    #[test]
+    fn what_keeps_owned_objects_from_going_along_is_never_given_up() {
+        let of = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+        assert_eq!(kept_of(&of(json!(["a", "orphan", "b"]))), Some(vec!["orphan"]));
+        assert_eq!(kept_of(&of(json!(["a"]))), Some(Vec::new()));
+        assert_eq!((kept_of(&of(json!(["orphan"]))), kept_of(&json!({}))), (None, None));
     }
 }

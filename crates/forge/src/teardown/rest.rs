@@ -2,17 +2,32 @@
 //! Secrets, what bootstrap made for it alone, and its namespaces. Each only if it is ours and nobody else is in it.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use forge_core::failure::Failure;
 use forge_core::render::{self, ENVIRONMENT_LABEL, EXECUTOR_ACCOUNT, MANAGED_BY, is_ours};
 use forge_core::run::{Record, RunNode, RunPlan};
-use forge_core::teardown::{Content, Member, RemovalRecord, definition_stays, foreign, is_definition, is_environments};
+use forge_core::teardown::inventory::Kind;
+use forge_core::teardown::{
+    Content, Member, Remnant, RemovalRecord, brings, definition_stays, foreign, is_definition, is_environments,
+};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
+use tokio::time::Instant;
 
+use super::look::is_for;
 use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
 use crate::cluster::{Cluster, ClusterError, Kinds, Owned, path};
 use crate::failpoint;
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// How often what was given up by name is looked at while namespaces go.
+const STEP: Duration = Duration::from_secs(5);
+/// How many objects a sentence names.
+const NAMED: usize = 3;
+/// Kinds that are listed at a time.
+const AT_ONCE: usize = 8;
 
 impl Teardown<'_> {
     /// After the last node is gone. What should go and does not is written down as left behind; nothing is waited for longer
@@ -26,9 +41,6 @@ impl Teardown<'_> {
         nodes: &Record,
         record: &RefCell<RemovalRecord>,
     ) -> Result<(), Failure> {
-        for kept in self.unreleased(record).await? {
-            record.borrow_mut().kept(kept.object, kept.why);
-        }
         for entry in nodes.entries.values() {
             if let forge_core::gate::Decision::Gone(removed) = &entry.decision {
                 let mut record = record.borrow_mut();
@@ -37,9 +49,10 @@ impl Teardown<'_> {
                 kept.for_each(|kept| record.kept(kept.object.clone(), kept.why.clone()));
             }
         }
-        let of_nodes = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
-        let of_nodes: BTreeSet<String> = of_nodes.flat_map(|removal| removal.namespaces.iter().cloned()).collect();
-        self.empty(&of_nodes, record).await?;
+        self.empty(Some(plan), record).await?;
+        for kept in self.unreleased(record).await? {
+            record.borrow_mut().kept(kept.object, kept.why);
+        }
         self.undefine_nodes(plan, record).await?;
         if self.environment.whole {
             self.environments_own(record).await?;
@@ -107,7 +120,6 @@ impl Teardown<'_> {
         let roles = path::named("rbac.authorization.k8s.io", "v1", argocd, "roles");
         let objects = [
             path::object(&path::argo(argocd, "appprojects"), name),
-            path::object(&path::argo(argocd, "applications"), &self.environment.bootstrap),
             path::object(&path::argo(workflows, "sensors"), &render::sensor_name(&self.environment.name)),
             path::object(&roles, &format!("{EXECUTOR_ACCOUNT}-{name}")),
             receipt,
@@ -117,15 +129,31 @@ impl Teardown<'_> {
                 return Ok(true);
             }
         }
+        let brought = path::object(&path::argo(argocd, "applications"), &self.environment.bootstrap);
+        let brought = self.cluster.get(&brought).await?;
+        if brought.is_some_and(|found| brings(&found, self.environment.source())) {
+            return Ok(true);
+        }
+        Ok(!self.sets.is_empty() || !self.own_namespaces().await?.is_empty())
+    }
+
+    /// The namespaces that carry our label and the environment's.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(super) async fn own_namespaces(&self) -> Result<Vec<Value>, ClusterError> {
+        let name = &self.environment.name;
         let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={name}");
-        let namespaces = surely(self.cluster, "/api/v1/namespaces", &selector).await?;
-        Ok(!self.sets.is_empty() || !namespaces.is_empty())
+        let mut found = surely(self.cluster, NAMESPACES, &selector).await?;
+        found.retain(|namespace| is_environments(namespace, name));
+        Ok(found)
     }
 
     /// What bootstrap made for this environment alone, and what holds its Applications.
     pub(super) async fn environments_own(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let (name, argocd) = (self.environment.name.as_str(), self.environment.argocd.as_str());
-        let applications = path::argo(argocd, "applications");
+        // Wherever they are: an Application of another namespace may be in the project too.
+        let applications = path::global("argoproj.io", "v1alpha1", "applications");
         let applications = match surely(self.cluster, &applications, "").await {
             Err(error) if error.is_missing() => Vec::new(),
             other => other?,
@@ -143,6 +171,12 @@ impl Teardown<'_> {
         let secrets = path::core(argocd, "secrets");
         let selector = format!("argocd.argoproj.io/secret-type=cluster,{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={name}");
         for secret in surely(self.cluster, &secrets, &selector).await? {
+            // Without the Secret of its cluster an Application would leave everything there when it goes.
+            if let Some(user) = applications.iter().find(|application| is_for(&secret, application)) {
+                let why = format!("Application {} deploys to its cluster, and is not ours to remove", name_of(user));
+                record.borrow_mut().kept(format!("Secret/{argocd}/{}", name_of(&secret)), why);
+                continue;
+            }
             self.remove(&(secrets.clone(), "Secret"), argocd, name_of(&secret), record).await?;
         }
         let role = format!("{EXECUTOR_ACCOUNT}-{name}");
@@ -181,17 +215,15 @@ impl Teardown<'_> {
 
     /// The environment's namespaces go: those that carry its label, of the nodes that were removed, or all of them where
     /// everything goes. One in which somebody else has something stays.
-    pub(super) async fn empty(
-        &self,
-        of_nodes: &BTreeSet<String>,
-        record: &RefCell<RemovalRecord>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn empty(&self, plan: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let name = &self.environment.name;
-        let collection = "/api/v1/namespaces";
-        let selector = format!("{MANAGED_BY}=forge,{ENVIRONMENT_LABEL}={name}");
-        let labelled = surely(self.cluster, collection, &selector).await?;
+        let collection = NAMESPACES;
+        let of_nodes = plan.into_iter().flat_map(RunPlan::nodes).filter_map(|node| node.removal.as_ref());
+        let of_nodes = of_nodes.filter(|removal| removal.here).flat_map(|removal| removal.namespaces.iter().cloned());
+        let of_nodes: BTreeSet<String> = of_nodes.collect();
+        let labelled = self.own_namespaces().await?;
         let meant = |found: &&Value| self.environment.whole || of_nodes.contains(name_of(found));
-        let own: Vec<&Value> = labelled.iter().filter(|found| is_environments(found, name)).filter(meant).collect();
+        let own: Vec<&Value> = labelled.iter().filter(meant).collect();
         let names: BTreeSet<&str> = own.iter().map(|found| name_of(found)).collect();
         for other in of_nodes.iter().filter(|other| !names.contains(other.as_str())) {
             if self.cluster.get(&path::object(collection, other)).await?.is_some() {
@@ -221,12 +253,44 @@ impl Teardown<'_> {
             going.push((shown, place, uid_of(namespace)));
         }
         for (shown, place, uid) in going {
-            match self.gone((collection, place), &shown, uid, PATIENCE).await? {
+            let end = Instant::now() + self.within(PATIENCE);
+            let left = loop {
+                // What was given up by name may be asked to go only now, with its namespace.
+                self.release(plan, record).await?;
+                let time = end.saturating_duration_since(Instant::now());
+                let left = self.gone((collection, place), &shown, uid, time.min(STEP)).await?;
+                if left.is_none() || time.is_zero() {
+                    break left;
+                }
+            };
+            match left {
                 None => record.borrow_mut().removed(shown),
-                Some(remnant) => record.borrow_mut().orphan(shown, remnant.told(jiff::Timestamp::now())),
+                Some(remnant) => {
+                    let why = format!("{}{}", remnant.told(jiff::Timestamp::now()), self.kept_inside(place).await);
+                    record.borrow_mut().orphan(shown, why);
+                }
             }
         }
         Ok(())
+    }
+
+    /// What keeps a namespace, in words: what is in it, is going, and does not go. Nothing where that cannot be told.
+    async fn kept_inside(&self, place: &str) -> String {
+        let Ok(contents) = contents(self.cluster, &self.kinds, place).await else { return String::new() };
+        kept_by(&contents, jiff::Timestamp::now())
+    }
+}
+
+/// Objects that finalizers keep, with whose those are and for how long, after something else that was said.
+fn kept_by(contents: &[Content], now: jiff::Timestamp) -> String {
+    let remnants = contents.iter().map(|content| Remnant::read(&content.id(), &content.object));
+    let stuck: Vec<Remnant> =
+        remnants.filter(|remnant| remnant.deleting.is_some() && !remnant.finalizers.is_empty()).collect();
+    let told: Vec<String> = stuck.iter().take(NAMED).map(|remnant| remnant.told(now)).collect();
+    match stuck.len().saturating_sub(NAMED) {
+        _ if told.is_empty() => String::new(),
+        0 => format!("; in it: {}", told.join("; ")),
+        more => format!("; in it: {}; and {more} more", told.join("; ")),
     }
 }
 
@@ -237,20 +301,56 @@ fn lists(application: &Value, definition: &str) -> bool {
     named.any(|resource| resource.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"))
 }
 
-/// Everything that is in a namespace, of every kind that is served: a kind that cannot be listed is an error, never an empty
-/// one (INV-10).
+/// Everything that is in a namespace, of every kind that is served, listed twice: what one answer lacks the other has, and a kind
+/// that cannot be listed is an error, never an empty one (INV-10).
 ///
 /// # Errors
 /// When something cannot be listed.
 pub(super) async fn contents(cluster: &Cluster, kinds: &Kinds, namespace: &str) -> Result<Vec<Content>, ClusterError> {
-    let mut found = Vec::new();
-    for kind in kinds.all().await?.iter().filter(|kind| kind.namespaced) {
-        let listed = match cluster.list_metadata(&kind.within(namespace), "").await {
-            // Its definition went since it was named.
-            Err(error) if error.is_missing() => continue,
-            other => other?,
-        };
-        found.extend(listed.into_iter().map(|object| Content { kind: kind.kind.clone(), object }));
+    let all = kinds.all().await?;
+    let mut found: BTreeMap<(String, String, String), Content> = BTreeMap::new();
+    for _ in 0..2 {
+        let kinds = all.iter().filter(|kind| kind.namespaced).cloned();
+        let lists = futures::stream::iter(kinds).map(|kind| async move {
+            match cluster.list_metadata(&kind.within(namespace), "").await {
+                // Its definition went since it was named.
+                Err(error) if error.is_missing() => Ok((kind, Vec::new())),
+                other => other.map(|listed| (kind, listed)),
+            }
+        });
+        let lists: Vec<(Kind, Vec<Value>)> = lists.buffered(AT_ONCE).try_collect().await?;
+        for (kind, listed) in lists {
+            for object in listed {
+                let known = (kind.group.clone(), kind.kind.clone(), name_of(&object).to_owned());
+                found.insert(known, Content { kind: kind.kind.clone(), object });
+            }
+        }
     }
-    Ok(found)
+    Ok(found.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_namespace_is_named_with_whose_it_is_and_for_how_long() {
+        let now: jiff::Timestamp = "2026-11-16T10:02:00Z".parse().unwrap();
+        let content = |name: &str, finalizers: Value, going: bool| {
+            let mut metadata = json!({"name": name, "namespace": "shop", "finalizers": finalizers});
+            if going {
+                metadata["deletionTimestamp"] = json!("2026-11-16T10:00:00Z");
+            }
+            Content { kind: "Widget".to_owned(), object: json!({"metadata": metadata}) }
+        };
+        let held = content("held", json!(["example.com/protect"]), true);
+        let others = [content("a", json!([]), true), content("b", json!(["x"]), false)];
+        assert_eq!(kept_by(&others, now), "");
+        let told = kept_by(&[others[0].clone(), held.clone()], now);
+        assert_eq!(told, "; in it: Widget/shop/held, kept by `example.com/protect` of an unknown owner for 2m");
+        let many = [held.clone(), held.clone(), held.clone(), held];
+        assert!(kept_by(&many, now).ends_with("; and 1 more"));
+    }
 }

@@ -11,7 +11,7 @@ use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
 use forge_core::root::identity;
 use forge_core::run::RunPlan;
 use forge_core::scaffold::ROOT_SET;
-use forge_core::teardown::{Creator, RemovalRecord, creator, exclusion, protected, strip_owner, unauthorized};
+use forge_core::teardown::{Creator, RemovalRecord, brings, creator, exclusion, protected, strip_owner, unauthorized};
 use serde_json::{Value, json};
 
 use super::{SHOWN, Teardown, at_version, name_of, stuck, surely, uid_of};
@@ -25,8 +25,8 @@ const TRIES: usize = 5;
 const CASCADE: &str = "resources-finalizer.argocd.argoproj.io";
 
 impl Teardown<'_> {
-    /// Stops everything that would make again what goes.
-    pub(super) async fn stop(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    /// Stops everything that would make again what goes. `before` is whether no node goes yet, so that none may.
+    pub(super) async fn stop(&self, record: &RefCell<RemovalRecord>, before: bool) -> Result<(), Failure> {
         if !self.environment.whole {
             return Ok(());
         }
@@ -34,7 +34,7 @@ impl Teardown<'_> {
         self.exclude(record).await?;
         self.unbring(record).await?;
         for set in self.sets {
-            self.unmake(set, record).await?;
+            self.unmake(set, before, record).await?;
         }
         Ok(())
     }
@@ -85,6 +85,13 @@ impl Teardown<'_> {
     /// What brings the environment goes, and nothing that it brought.
     async fn unbring(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let name = self.environment.bootstrap.as_str();
+        let object = path::object(&path::argo(&self.environment.argocd, "applications"), name);
+        let Some(found) = self.cluster.get(&object).await? else { return Ok(()) };
+        if !brings(&found, self.environment.source()) {
+            let why = "it has the name of what brings the environment, and is somebody else's";
+            record.borrow_mut().kept(format!("Application/{}/{name}", self.environment.argocd), why);
+            return Ok(());
+        }
         if self.without_cascade(name).await? {
             record.borrow_mut().removed(format!("Application {name}, without what it brought"));
         }
@@ -133,17 +140,19 @@ impl Teardown<'_> {
 
     /// A set of the environment goes. Its Applications are taken from it first, and again by Kubernetes when it goes: none goes
     /// with it.
-    async fn unmake(&self, set: &str, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    async fn unmake(&self, set: &str, before: bool, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         let sets = path::argo(&self.environment.argocd, "applicationsets");
         let object = path::object(&sets, set);
         let Some(found) = self.cluster.get(&object).await? else { return Ok(()) };
         let uid = uid_of(&found).to_owned();
         let applications = path::argo(&self.environment.argocd, "applications");
-        let before = surely(self.cluster, &applications, "").await?;
+        let there = surely(self.cluster, &applications, "").await?;
         let mut own = BTreeSet::new();
-        for application in &before {
+        for application in &there {
             let Some(patch) = strip_owner(application, set) else { continue };
-            own.insert(uid_of(application).to_owned());
+            if !is_going(application) {
+                own.insert(uid_of(application).to_owned());
+            }
             let name = name_of(application);
             failpoint::write(&format!("Application {name} is taken from its set"));
             let patch = at_version(patch, application);
@@ -160,10 +169,11 @@ impl Teardown<'_> {
             return Err(stuck(&remnant));
         }
         record.borrow_mut().removed(format!("ApplicationSet {set}, without its Applications"));
-        let going = |application: &&Value| {
-            own.contains(uid_of(application)) && application.pointer("/metadata/deletionTimestamp").is_some()
-        };
-        match surely(self.cluster, &applications, "").await?.iter().find(going) {
+        // While nodes go those of a set that came back go too, each in its turn.
+        if !before {
+            return Ok(());
+        }
+        match taken_along(&own, &surely(self.cluster, &applications, "").await?) {
             None => Ok(()),
             Some(application) => {
                 let name = name_of(application);
@@ -199,6 +209,15 @@ impl Teardown<'_> {
     }
 }
 
+fn is_going(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// An Application that went with its set: one of these, which were not going before it went.
+fn taken_along<'a>(own: &BTreeSet<String>, applications: &'a [Value]) -> Option<&'a Value> {
+    applications.iter().find(|application| own.contains(uid_of(application)) && is_going(application))
+}
+
 fn contested(what: &str) -> Failure {
     Failure::new(Code::RemovalStuck, format!("{what} is written by somebody else all the time"))
         .hint("find who writes it, then tear down again")
@@ -222,6 +241,17 @@ fn has_ended(job: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_not_going_before_went_with_its_set() {
+        let there = json!({"metadata": {"uid": "1"}});
+        let going = |uid: &str| json!({"metadata": {"uid": uid, "deletionTimestamp": "2026-11-16T10:00:00Z"}});
+        // Of two that the set had, somebody had deleted the second before.
+        let own = BTreeSet::from(["1".to_owned()]);
+        assert_eq!(taken_along(&own, &[there, going("2")]), None);
+        let taken = [going("1")];
+        assert_eq!(taken_along(&own, &taken), Some(&taken[0]));
+    }
 
     #[test]
     fn only_a_job_of_an_event_that_has_not_ended_is_in_the_way() {

@@ -15,11 +15,12 @@ use forge_core::teardown::{
     PROTECTED, RemovalRecord, RetainedVolume, Snapshot, Volume, bound, is_retained, restored, retained,
     snapshot_content_retained, snapshots,
 };
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::look::out_of_reach;
-use super::{PATIENCE, Teardown, surely};
+use super::{PATIENCE, Teardown, name_of, surely};
 use crate::cluster::path;
 use crate::failpoint;
 
@@ -35,11 +36,35 @@ fn refused(why: &[String]) -> Failure {
     )
 }
 
+/// A volume that stays, as the record has it.
+fn told(volume: &Volume, snapshot: Option<String>) -> RetainedVolume {
+    RetainedVolume {
+        volume: volume.name.clone(),
+        claim: volume.claimed(),
+        before: volume.before.clone().or_else(|| (!volume.is_retained()).then(|| volume.policy.clone())),
+        snapshot,
+    }
+}
+
+/// Writes down volumes that stay, each once.
+fn tell(volumes: Vec<RetainedVolume>, record: &RefCell<RemovalRecord>) {
+    let mut record = record.borrow_mut();
+    for volume in volumes {
+        if !record.retained.iter().any(|known| known.volume == volume.volume) {
+            record.retained.push(volume);
+        }
+    }
+}
+
 impl Teardown<'_> {
-    /// Does with volumes what was decided.
-    pub(super) async fn secure_volumes(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    /// Does with volumes what was decided. Without a plan, where no node is left, it is about the environment's own namespaces.
+    pub(super) async fn secure_volumes(
+        &self,
+        plan: Option<&RunPlan>,
+        record: &RefCell<RemovalRecord>,
+    ) -> Result<(), Failure> {
         let policy = self.options.policy;
-        let elsewhere = out_of_reach(plan);
+        let elsewhere = plan.map(out_of_reach).unwrap_or_default();
         if policy != PvPolicy::Delete && !elsewhere.is_empty() {
             let claims: Vec<String> =
                 elsewhere.iter().map(|claim| format!("{} is in another cluster", clip(claim))).collect();
@@ -56,7 +81,9 @@ impl Teardown<'_> {
                 BTreeMap::new()
             }
             PvPolicy::Snapshot => {
-                let copies = self.copy(&volumes).await?;
+                let run = plan.map(|plan| plan.run.to_string());
+                let run = run.unwrap_or_else(|| format!("rest-{}", Timestamp::now().as_second()));
+                let copies = self.copy(&volumes, &run).await?;
                 self.restore(&volumes).await?;
                 copies
             }
@@ -66,34 +93,50 @@ impl Teardown<'_> {
                 || copies.contains_key(&volume.name)
                 || (restored(volume).is_none() && volume.is_retained())
         };
-        let told = volumes.iter().filter(stays).map(|volume| RetainedVolume {
-            volume: volume.name.clone(),
-            claim: volume.claimed(),
-            before: volume.before.clone().or_else(|| (!volume.is_retained()).then(|| volume.policy.clone())),
-            snapshot: copies.get(&volume.name).cloned(),
-        });
-        let told: Vec<RetainedVolume> = told.collect();
-        let mut record = record.borrow_mut();
-        for volume in told {
-            if !record.retained.iter().any(|known| known.volume == volume.volume) {
-                record.retained.push(volume);
-            }
-        }
+        let told: Vec<RetainedVolume> =
+            volumes.iter().filter(stays).map(|volume| told(volume, copies.get(&volume.name).cloned())).collect();
+        tell(told, record);
         Ok(())
     }
 
-    /// The namespaces whose volumes are meant: those that nodes deploy to in this cluster, and never the cluster's own or Argo's.
-    fn namespaces(&self, plan: &RunPlan) -> BTreeSet<String> {
-        let here = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
+    /// While nodes go: what was bound since volumes were looked at stays too, unless they are to go. What one list lacks the next
+    /// one has.
+    pub(super) async fn secure_new_volumes(
+        &self,
+        plan: &RunPlan,
+        record: &RefCell<RemovalRecord>,
+    ) -> Result<(), Failure> {
+        if self.options.policy == PvPolicy::Delete {
+            return Ok(());
+        }
+        let namespaces = self.namespaces(Some(plan)).await?;
+        let all = self.cluster.list(VOLUMES, "").await?;
+        let known: BTreeSet<String> = record.borrow().retained.iter().map(|known| known.volume.clone()).collect();
+        let mut new = bound(&all, &namespaces);
+        new.retain(|volume| !known.contains(&volume.name));
+        self.retain(&new).await?;
+        tell(new.iter().map(|volume| told(volume, None)).collect(), record);
+        Ok(())
+    }
+
+    /// The namespaces whose volumes are meant: those that nodes deploy to in this cluster, and where everything goes those that
+    /// carry the environment's label, which go with whatever is in them. Never the cluster's own or Argo's.
+    async fn namespaces(&self, plan: Option<&RunPlan>) -> Result<BTreeSet<String>, Failure> {
+        let nodes = plan.into_iter().flat_map(RunPlan::nodes);
+        let here = nodes.filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
+        let mut named: BTreeSet<String> = here.flat_map(|removal| removal.namespaces.iter().cloned()).collect();
+        if self.environment.whole {
+            named.extend(self.own_namespaces().await?.iter().map(|found| name_of(found).to_owned()));
+        }
         let foreign = [self.places.argocd.as_str(), self.places.workflows.as_str()];
-        let named = here.flat_map(|removal| &removal.namespaces);
-        named.filter(|name| !PROTECTED.contains(&name.as_str()) && !foreign.contains(&name.as_str())).cloned().collect()
+        named.retain(|name| !PROTECTED.contains(&name.as_str()) && !foreign.contains(&name.as_str()));
+        Ok(named)
     }
 
     /// Every bound volume of the environment: those whose claims are in its namespaces, and those of claims that its nodes have
     /// elsewhere.
-    async fn volumes(&self, plan: &RunPlan) -> Result<Vec<Volume>, Failure> {
-        let namespaces = self.namespaces(plan);
+    async fn volumes(&self, plan: Option<&RunPlan>) -> Result<Vec<Volume>, Failure> {
+        let namespaces = self.namespaces(plan).await?;
         let all = surely(self.cluster, VOLUMES, "").await?;
         let mut found: BTreeMap<String, Volume> =
             bound(&all, &namespaces).into_iter().map(|volume| (volume.name.clone(), volume)).collect();
@@ -101,7 +144,8 @@ impl Teardown<'_> {
         for namespace in &namespaces {
             claims.extend(surely(self.cluster, &path::core(namespace, "persistentvolumeclaims"), "").await?);
         }
-        let members = plan.nodes().filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
+        let nodes = plan.into_iter().flat_map(RunPlan::nodes);
+        let members = nodes.filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
         let members = members.flat_map(|removal| &removal.members);
         for member in members.filter(|member| member.group.is_empty() && member.kind == "PersistentVolumeClaim") {
             let claim = path::object(&path::core(&member.namespace, "persistentvolumeclaims"), &member.name);
@@ -153,7 +197,7 @@ impl Teardown<'_> {
     }
 
     /// Copies every volume, and makes the copies outlive the namespaces that they are asked for in. Gives them by volume.
-    async fn copy(&self, volumes: &[Volume]) -> Result<BTreeMap<String, String>, Failure> {
+    async fn copy(&self, volumes: &[Volume], run: &str) -> Result<BTreeMap<String, String>, Failure> {
         if volumes.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -162,7 +206,8 @@ impl Teardown<'_> {
             Err(error) if error.is_missing() => Vec::new(),
             other => other?,
         };
-        let wanted = snapshots(volumes, &classes, self.environment.name.as_str()).map_err(|why| refused(&why))?;
+        let name = self.environment.name.as_str();
+        let wanted = snapshots(volumes, &classes, (name, run)).map_err(|why| refused(&why))?;
         for snapshot in &wanted {
             let collection = path::named(SNAPSHOTS, "v1", &snapshot.namespace, "volumesnapshots");
             failpoint::write(&format!("VolumeSnapshot {}", snapshot.name));
@@ -172,7 +217,8 @@ impl Teardown<'_> {
             }
         }
         let mut copies = BTreeMap::new();
-        let end = Instant::now() + self.within(PATIENCE);
+        // The next run makes its own copies: what takes its time has it in this one.
+        let end = Instant::now() + self.within(PATIENCE.max(self.left() / 2));
         for (snapshot, volume) in wanted.iter().zip(volumes) {
             let content = self.ready(snapshot, end).await?;
             let object = path::object(&path::global(SNAPSHOTS, "v1", "volumesnapshotcontents"), &content);

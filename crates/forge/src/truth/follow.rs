@@ -23,7 +23,8 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// a line each.
 ///
 /// # Errors
-/// When the first look fails; later ones are told of, and tried again.
+/// When the first look fails; later ones are told of, and tried again. When the last one failed: what was true before it may
+/// not be true any more.
 pub(crate) async fn follow(
     looker: &Looker<'_>,
     limit: Option<duration::Duration>,
@@ -33,36 +34,41 @@ pub(crate) async fn follow(
     let deadline = limit.map(|limit| Instant::now() + Duration::from_secs(limit.seconds()));
     let mut changed = looker.watched();
     let mut last: Option<Judged> = None;
-    let mut trouble = String::new();
+    let mut trouble: Option<Failure> = None;
     loop {
         let looked = tokio::select! {
             looked = looker.look() => looked,
-            () = interrupts.heard() => return Ok(last),
-            () = until(deadline) => return Ok(last),
+            () = interrupts.heard() => return ended(last, trouble),
+            () = until(deadline) => return ended(last, trouble),
         };
         match looked {
             Ok(judged) => {
                 for line in changes(last.as_ref().map(|last| &last.report), &judged.report) {
                     tell(&line, &judged);
                 }
-                trouble.clear();
+                trouble = None;
                 last = Some(judged);
             }
             Err(failure) => {
                 let Some(last) = &last else { return Err(failure) };
-                if trouble != failure.message {
+                if trouble.as_ref().is_none_or(|before| before.message != failure.message) {
                     tell(&format!("not looked at: {}", failure.message), last);
-                    trouble = failure.message;
                 }
+                trouble = Some(failure);
             }
         }
         tokio::select! {
             () = some(&mut changed) => {}
             () = tokio::time::sleep(AGAIN) => {}
-            () = interrupts.heard() => return Ok(last),
-            () = until(deadline) => return Ok(last),
+            () = interrupts.heard() => return ended(last, trouble),
+            () = until(deadline) => return ended(last, trouble),
         }
     }
+}
+
+/// What was true last, unless the last look failed.
+fn ended(last: Option<Judged>, trouble: Option<Failure>) -> Result<Option<Judged>, Failure> {
+    trouble.map_or(Ok(last), Err)
 }
 
 /// Something changed, and then nothing for a moment.

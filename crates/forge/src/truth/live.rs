@@ -28,14 +28,19 @@ const KEPT: Duration = Duration::from_seconds(1800);
 
 /// What was read.
 pub(super) struct Live {
+    /// Workloads and containers.
     pub(super) tree: Looked<Tree>,
     pub(super) objects: Vec<LiveManifest>,
+    /// What the node requires, as far as it could be read.
+    pub(super) required: Vec<LiveObject>,
+    /// Members that are not in the cluster.
+    pub(super) absent: Vec<Resource>,
     pub(super) unread: Vec<Unread>,
 }
 
 impl Live {
     fn nothing(tree: Looked<Tree>) -> Self {
-        Self { tree, objects: Vec::new(), unread: Vec::new() }
+        Self { tree, objects: Vec::new(), required: Vec::new(), absent: Vec::new(), unread: Vec::new() }
     }
 }
 
@@ -92,25 +97,27 @@ impl Looker<'_> {
             let why = "Argo CD has not compared it lately, and to ask it could make it compare".to_owned();
             return refused.unwrap_or_else(|| Live::nothing(Looked::Failed(why)));
         }
-        let argocd = self.argocd.get_or_init(|| async {
+        // A refusal is not kept: whoever watches may be given the right.
+        let argocd = self.argocd.get_or_try_init(|| async {
             let asked = ArgoCd::through(self.cluster, self.question.workflows).await;
             asked.map_err(|failure| format!("Argo CD cannot be asked: {}", failure.message))
         });
-        match argocd.await {
+        let found = match argocd.await {
             Ok(argocd) => self.through(argocd, wanted, application, elsewhere).await,
-            // What was refused in the first place says which right is missing.
-            Err(why) => refused.unwrap_or_else(|| Live::nothing(Looked::NotPermitted(why.clone()))),
+            Err(why) => Live::nothing(Looked::NotPermitted(why)),
+        };
+        match refused {
+            // What was refused in the first place says which right is missing, and some of it was seen.
+            Some(refused) if found.tree.saw().is_none() => refused,
+            _ => found,
         }
     }
 
-    /// From the cluster itself.
+    /// From the cluster itself. What may not be read hides nothing else.
     async fn local(&self, wanted: &Wanted, application: &Application) -> Live {
         let mut unread = Vec::new();
         let judged: Vec<&Resource> = application.resources.iter().filter(|resource| is_judged(resource)).collect();
-        if judged.len() > MOST {
-            let what = format!("{} of {} objects", judged.len() - MOST, judged.len());
-            unread.push(Unread { what, why: format!("only {MOST} of one Application are read"), object: None });
-        }
+        unread.extend(too_many(judged.len()));
         let get = |resource: &Resource| {
             let resource = resource.clone();
             async move {
@@ -125,37 +132,41 @@ impl Looker<'_> {
         let judged = judged.into_iter().take(MOST);
         let answers: Vec<_> = futures::stream::iter(judged).map(get).buffered(AT_ONCE).collect().await;
         let mut found: Vec<(Resource, Value)> = Vec::new();
+        let mut absent = Vec::new();
+        let mut blind: Option<Looked<Tree>> = None;
         for (resource, answer) in answers {
             match looked(answer) {
                 Looked::Saw(Some(value)) => found.push((resource, value)),
-                // What is missing is Argo CD's to say: it compares with Git.
-                Looked::Saw(None) => {}
+                Looked::Saw(None) => absent.push(resource),
+                // Without its workloads nobody can say what runs.
                 Looked::NotPermitted(why) if is_workload(&resource) => {
-                    return Live::nothing(Looked::NotPermitted(why));
+                    blind.get_or_insert(Looked::NotPermitted(why));
                 }
-                Looked::Failed(why) if is_workload(&resource) => return Live::nothing(Looked::Failed(why)),
+                Looked::Failed(why) if is_workload(&resource) => {
+                    blind.get_or_insert(Looked::Failed(why));
+                }
                 Looked::NotPermitted(why) | Looked::Failed(why) => {
                     unread.push(Unread { what: resource.id(), why, object: None });
                 }
             }
         }
         let objects = manifests(&found);
-        let (members, pods) = match looked(self.pods(application).await) {
-            Looked::Saw(pods) => pods,
-            Looked::NotPermitted(why) => return Live { tree: Looked::NotPermitted(why), objects, unread },
-            Looked::Failed(why) => return Live { tree: Looked::Failed(why), objects, unread },
-        };
-        found.retain(|(resource, _)| !is_pod(resource));
-        found.extend(pods);
-        let mut tree = assembled(&members, &found);
         let ask = |object: ObjectRef| async move {
             let namespace = object.namespace.clone().unwrap_or_else(|| application.destination.clone());
             let answer = self.kinds.get(&object.api_version, &object.kind, &namespace, &object.name).await;
             (object, answer)
         };
         let answers = futures::stream::iter(required(wanted)).map(ask).buffered(AT_ONCE).collect::<Vec<_>>().await;
-        tree.objects = told(answers, &mut unread);
-        Live { tree: Looked::Saw(tree), objects, unread }
+        let required = told(answers, &mut unread);
+        let tree = match blind {
+            Some(blind) => blind,
+            None => looked(self.pods(application).await).map(|(members, pods)| {
+                found.retain(|(resource, _)| !is_pod(resource));
+                found.extend(pods);
+                assembled(&members, &found)
+            }),
+        };
+        Live { tree, objects, required, absent, unread }
     }
 
     /// The pods of an Application's workloads, and who owns which. The owner of a Deployment's pods is a ReplicaSet that is
@@ -200,10 +211,11 @@ impl Looker<'_> {
         let read = async {
             let members = argocd.tree_members(&application.id).await?;
             let judged = members.iter().map(|member| &member.resource).filter(|resource| is_judged(resource));
+            let count = judged.clone().count();
             let found = argocd.objects(&application.id, judged.take(MOST)).await?;
-            Ok::<_, ClusterError>((members, found))
+            Ok::<_, ClusterError>((members, found, count))
         };
-        let (members, mut found) = match looked(read.await) {
+        let (members, mut found, count) = match looked(read.await) {
             Looked::Saw(read) => read,
             Looked::NotPermitted(why) => return Live::nothing(Looked::NotPermitted(why)),
             Looked::Failed(why) => return Live::nothing(Looked::Failed(why)),
@@ -213,16 +225,23 @@ impl Looker<'_> {
         let managed: BTreeSet<String> = application.resources.iter().map(Resource::id).collect();
         let managed_objects: Vec<(Resource, Value)> =
             found.iter().filter(|(resource, _)| managed.contains(&resource.id())).cloned().collect();
-        let mut unread = Vec::new();
-        let mut tree = assembled(&members, &found);
+        let mut unread: Vec<Unread> = too_many(count).into_iter().collect();
+        let tree = assembled(&members, &found);
         let mut answers = Vec::new();
         for object in required(wanted) {
             let answer = argocd.required(application, &members, &object, elsewhere).await;
             answers.push((object, answer));
         }
-        tree.objects = told(answers, &mut unread);
-        Live { tree: Looked::Saw(tree), objects: manifests(&managed_objects), unread }
+        let required = told(answers, &mut unread);
+        // What is not there Argo CD says itself: what it serves is what it knows.
+        Live { tree: Looked::Saw(tree), objects: manifests(&managed_objects), required, absent: Vec::new(), unread }
     }
+}
+
+/// Not all of so many objects are read, and that is said.
+fn too_many(count: usize) -> Option<Unread> {
+    let what = format!("{} of {count} objects", count.saturating_sub(MOST));
+    (count > MOST).then(|| Unread { what, why: format!("only {MOST} of one Application are read"), object: None })
 }
 
 /// Who owns a pod: `Kind/namespace/name`.
@@ -268,6 +287,13 @@ mod tests {
         assert_eq!(owner(&json!({"metadata": {}}), "shop"), None);
         let odd = json!({"metadata": {"ownerReferences": [{"kind": 7}]}});
         assert_eq!(owner(&odd, "shop"), None);
+    }
+
+    #[test]
+    fn what_is_too_much_to_read_is_said_and_not_passed_over() {
+        assert_eq!(too_many(MOST), None);
+        let told = too_many(MOST + 3).unwrap();
+        assert!(told.what == "3 of 1003 objects" && told.why.contains("1000") && told.object.is_none(), "{told:?}");
     }
 
     #[test]

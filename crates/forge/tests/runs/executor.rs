@@ -2,7 +2,7 @@
 //! kubeconfig; told to stop, too late, and not alone; and what it tells others on the way.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use forge_testkit::http::{Request, reply};
 use forge_testkit::platform::{attempts, mark};
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, deployment};
@@ -149,26 +150,10 @@ fn collector() -> (String, Arc<Mutex<Vec<String>>>) {
     let kept = Arc::clone(&heard);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let mut reader = BufReader::new(&stream);
-            let (mut request, mut length) = (String::new(), 0_usize);
-            loop {
-                let mut line = String::new();
-                if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
-                    break;
-                }
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-                request.push_str(&line);
-            }
-            let mut body = vec![0_u8; length];
-            if reader.read_exact(&mut body).is_err() {
-                continue;
-            }
-            request.push_str(&String::from_utf8_lossy(&body));
-            kept.lock().unwrap().push(request);
-            let mut stream = &stream;
-            let _ = stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
+            let Some(request) = Request::read(&stream) else { continue };
+            let content = String::from_utf8_lossy(&request.body);
+            kept.lock().unwrap().push(format!("{}{content}", request.head));
+            reply(&stream, 200, &[], "{}");
         }
     });
     (address, heard)

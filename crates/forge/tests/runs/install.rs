@@ -3,6 +3,7 @@
 //! afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -450,7 +451,8 @@ pub(crate) fn killed_before_each(
         let killed = run(command().env("FORGE_FAILPOINT", write), None);
         assert_eq!(killed.code, -1, "{write}: {}", killed.stderr);
         then(&format!("it died before {write}, {at} of {}", points.len()));
-        eprintln!("point {at} of {}: killed before {write}; the next run came to its end", points.len());
+        let said = format!("point {at} of {}: killed before {write}; the next run came to its end", points.len());
+        let _ = writeln!(std::io::stderr(), "{said}");
     }
     points.len()
 }

@@ -55,7 +55,7 @@ fn one(seed: u64) -> usize {
     let predecessors: BTreeMap<String, BTreeSet<String>> =
         nodes.iter().map(|node| (name(&node.name), node.depends_on.iter().map(|p| name(p)).collect())).collect();
     let recorder = stage.environment.record();
-    // Of two pairs of seeds one runs as a large graph does, in bands: edges between them are kept by the plugin alone.
+    // Of two pairs of seeds one runs as a large graph does, in bands: its edges are kept by the plugin alone.
     let banded = (seed / 2).is_multiple_of(2);
     let deploy: &[&str] = if banded { &["platform", "deploy", "--band", "4"] } else { &["platform", "deploy"] };
     let ended = stage.forge(deploy);

@@ -1,6 +1,6 @@
 //! Argo CD that manages itself, and what else the root file brings, on the bare cluster that `install` has too: it takes its
 //! Helm release over from Git without a restart, Helm is not run for it any more, Crossplane and the configuration of an
-//! environment come from Git, and what is somebody else's is left alone. `tools/cluster` takes the sandbox down afterwards.
+//! environment come from Git, what is somebody else's is left alone, and in the end all of it goes. `tools/cluster` takes the sandbox down afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -188,7 +188,34 @@ fn argo_cd_takes_its_release_over_from_git_and_keeps_every_pod() {
     values_come_from_git(&platform);
     configuration_comes_from_git(&platform);
     foreign(&platform);
+    everything_goes(&platform);
     platform.bare.clear();
+}
+
+/// What would make nodes again is stopped first, each without what it made, and Argo CD lets go of itself before Helm removes it.
+fn everything_goes(platform: &Platform) {
+    let sandbox = platform.bare.sandbox();
+    let arguments = ["platform", "teardown", "--environment", "bare", "--confirm", "bare", "--output", "json"];
+    let mut command = platform.bare.forge(platform.repository.folder(), &arguments);
+    let ended = run(command.arg("--helm").arg(&sandbox.helm), None);
+    // What Crossplane made for itself, and nobody tracks, may be left.
+    assert!([0, 2].contains(&ended.code), "{}\n{}", ended.stdout, ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let removed = report["removal"]["removed"].to_string();
+    let steps = [
+        "ApplicationSet environments leaves bare/app.yaml out",
+        "Application bare-bootstrap, without what it brought",
+        "ApplicationSet bare-apps, without its Applications",
+        "Application argocd, without Argo CD",
+    ];
+    let places: Vec<Option<usize>> = steps.iter().map(|step| removed.find(step)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {report:#}");
+    assert_eq!(report["statistics"]["gone"], report["statistics"]["nodes"], "{report:#}");
+    assert_eq!(report["cleanExit"]["notKnown"], json!([]), "{report:#}");
+    for gone in [["namespace", "argocd"], ["namespace", "argo"], ["crd", "applications.argoproj.io"]] {
+        let found = sandbox.try_kubectl(&["get", gone[0], gone[1]], None);
+        assert_ne!(found.code, 0, "{gone:?} is still there: {report:#}");
+    }
 }
 
 /// From then on the Application's values are Argo CD's, and Helm's release stays what it was.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use forge_testkit::order;
@@ -97,6 +98,29 @@ fn volume(stage: &str) -> Value {
     })
 }
 
+/// Where the data of that volume are, as this machine sees them: a sandbox has a `/tmp` of its own, in its folder.
+fn data_of(stage: &Stage, volume: &str) -> PathBuf {
+    let kubeconfig = &stage.environment.platform.sandbox.kubeconfig;
+    // Folder of the sandbox, its `pki`, the file.
+    kubeconfig.ancestors().nth(2).unwrap().join("tmp").join(volume)
+}
+
+/// A definition that a node brings, and that its chart may want to keep.
+fn definition(group: &str, keep: bool) -> File {
+    let annotations = if keep { json!({"helm.sh/resource-policy": "keep"}) } else { json!({}) };
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}"), "annotations": annotations},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    ("definition.yaml".to_owned(), format!("{object:#}\n"))
+}
+
 /// An Application of somebody else, and its namespace.
 fn foreign(stage: &Stage) -> String {
     let name = format!("somebodys-{}", stage.environment.name);
@@ -136,6 +160,9 @@ fn four_nodes_go_in_reverse_their_volume_stays_and_nothing_of_anybody_else_is_to
     let sandbox = &stage.environment.platform.sandbox;
     let made = sandbox.try_kubectl(&["create", "-f", "-"], Some(&volume(&storage).to_string()));
     assert_eq!(made.code, 0, "{}", made.stderr);
+    let data = data_of(&stage, &storage);
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("row"), "a customer").unwrap();
     let somebodys = foreign(&stage);
     let report = stage.deploy(0);
     assert_eq!(report["statistics"]["proven"], 4, "{report:#}");
@@ -168,8 +195,12 @@ fn four_nodes_go_in_reverse_their_volume_stays_and_nothing_of_anybody_else_is_to
     assert_eq!(order::removals_judged(&graph, &lines), 4, "{lines:#?}");
     assert_eq!(applications(&stage), Vec::<String>::new());
 
-    // The volume outlives its claim, and says what it was.
-    let kept = stage.environment.json(&["get", "persistentvolume", &storage]);
+    // The volume outlives its claim, says what it was, and holds what it held.
+    let kept = eventually("Kubernetes has let go of the volume", PATIENCE, || {
+        let kept = stage.environment.json(&["get", "persistentvolume", &storage]);
+        if kept["status"]["phase"] == "Released" { Ok(kept) } else { Err(kept["status"].to_string()) }
+    });
+    assert_eq!(std::fs::read_to_string(data.join("row")).unwrap(), "a customer");
     assert_eq!(kept["spec"]["persistentVolumeReclaimPolicy"], "Retain", "{kept:#}");
     assert_eq!(kept["metadata"]["annotations"]["forge.projectcatalyst.io/reclaim-policy"], "Delete");
     assert_eq!(report["removal"]["retained"][0]["volume"], storage.as_str(), "{report:#}");
@@ -202,13 +233,16 @@ fn four_nodes_go_in_reverse_their_volume_stays_and_nothing_of_anybody_else_is_to
     stage.kubectl(&["delete", "application", &somebodys, "-n", "argocd", "--wait=false"]);
     stage.kubectl(&["delete", "namespace", &somebodys, "--wait=false"]);
     stage.kubectl(&["delete", "persistentvolume", &storage, "--wait=false"]);
+    std::fs::remove_dir_all(&data).unwrap();
 }
 
 #[test]
 fn a_part_goes_alone_a_pod_per_node_comes_to_the_same_and_it_can_be_deployed_again() {
+    let mut group = String::new();
     let stage = Stage::new("teardown-part", false, |options| {
+        group = format!("{}.example.com", options.environment);
         let base = TwinNode::new("base", &[], vec![deployment("base", &options.image, 1, &[])]);
-        vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1")])]
+        vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1"), definition(&group, true)])]
     });
     let keeper = Keeper::new(&stage);
     stage.deploy(0);
@@ -224,6 +258,13 @@ fn a_part_goes_alone_a_pod_per_node_comes_to_the_same_and_it_can_be_deployed_aga
     assert_eq!(report["statistics"]["proven"], 2, "{report:#}");
     let report = teardown(&stage, 0, &[]);
     assert_eq!(report["statistics"]["gone"], 2, "{report:#}");
+    // What its chart keeps is there, and is told.
+    let kept = format!("widgets.{group}");
+    assert!(exists(&stage, &["crd", &kept]), "{report:#}");
+    let told =
+        report["removal"]["kept"].as_array().unwrap().iter().find(|one| one["object"].to_string().contains(&kept));
+    assert!(told.is_some_and(|one| one["why"].as_str().unwrap().contains("its chart keeps it")), "{report:#}");
+    stage.kubectl(&["delete", "crd", &kept, "--wait=false"]);
     drop(keeper);
 }
 
@@ -266,11 +307,46 @@ fn a_finalizer_that_nobody_clears_is_named_with_its_age_and_given_up_only_by_nam
 }
 
 #[test]
+fn a_namespace_that_does_not_go_is_told_with_what_keeps_it_and_the_next_one_gives_that_up_by_name() {
+    let stage =
+        Stage::new("teardown-wedged", false, |_| vec![TwinNode::new("only", &[], vec![config_map("only", "1")])]);
+    let keeper = Keeper::new(&stage);
+    stage.deploy(0);
+    let namespace = stage.options.application("only");
+    let environment = format!("forge.projectcatalyst.io/environment={}", stage.environment.name);
+    stage.kubectl(&["label", "namespace", &namespace, "app.kubernetes.io/managed-by=forge", &environment]);
+    let stuck = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "stuck", "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": "forge"},
+        "finalizers": ["sample.example.com/never"],
+    }});
+    let sandbox = &stage.environment.platform.sandbox;
+    let made = sandbox.try_kubectl(&["create", "-f", "-"], Some(&stuck.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    // It ends when it said that it would, as what it is: everything went but this.
+    let start = std::time::Instant::now();
+    let report = teardown(&stage, 2, &["--timeout", "2m"]);
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert_eq!((&report["verdict"], &report["statistics"]["gone"]), (&json!("orphans left"), &json!(1)), "{report:#}");
+    let left = report["removal"]["orphans"].to_string();
+    let object = format!("ConfigMap/{namespace}/stuck");
+    assert!(left.contains(&format!("Namespace/{namespace}")) && left.contains(&object), "{left}");
+    assert!(left.contains("sample.example.com/never"), "{left}");
+    assert!(exists(&stage, &["configmap", "stuck", "-n", &namespace]));
+    let report = teardown(&stage, 0, &["--release-finalizer", &object]);
+    assert_eq!(report["removal"]["released"][0]["object"], object.as_str(), "{report:#}");
+    assert!(!exists(&stage, &["namespace", &namespace]));
+    drop(keeper);
+}
+
+#[test]
 fn killed_in_the_middle_the_next_one_goes_on_and_ends() {
+    let mut group = String::new();
     let stage = Stage::new("teardown-kill", false, |options| {
+        group = format!("{}.example.com", options.environment);
         let mut slow = TwinNode::new("slow", &["base"], vec![deployment("slow", &options.image, 1, &[])]);
         slow.settings = "timeouts: {sync: 30s, health: 5m}".to_owned();
-        vec![TwinNode::new("base", &[], vec![config_map("base", "1")]), slow]
+        let operator = TwinNode::new("operator", &["slow"], vec![definition(&group, false)]);
+        vec![TwinNode::new("base", &[], vec![config_map("base", "1")]), slow, operator]
     });
     let keeper = Keeper::new(&stage);
     stage.deploy(0);
@@ -285,11 +361,17 @@ fn killed_in_the_middle_the_next_one_goes_on_and_ends() {
     });
     child.kill().unwrap();
     child.wait().unwrap();
-    // What the other was about to remove is still there: nobody conducts, so nothing new goes.
+    // One is gone, and what the other was about to remove is still there: nobody conducts, so nothing new goes.
     assert_eq!(applications(&stage).len(), 2);
+    let brought = format!("widgets.{group}");
+    assert!(exists(&stage, &["crd", &brought]));
     let clear = r#"{"metadata":{"finalizers":null}}"#;
     stage.kubectl(&["patch", "deployment", "slow", "-n", &namespace, "--type=merge", "-p", clear]);
     assert_eq!(completed(&stage, "a kill in the middle")["verdict"], "done");
+    // Of the node that was gone before the kill, which only the killed one had known of.
+    assert!(!exists(&stage, &["crd", &brought]), "the definition was left");
+    let secret = format!("forge-teardown-{}", stage.environment.name);
+    assert!(!exists(&stage, &["secret", &secret, "-n", "argo"]), "the token was not given back");
     drop(keeper);
 }
 

@@ -1,18 +1,22 @@
-//! `validate` on the real Argo: what is planted is what is said, by an account that can only read, and nothing is written. All
-//! sorts of states are in `forge_core::truth`.
+//! `validate` on the real Argo: what is planted is what is said, by an account that can only read, and nothing is written. More
+//! than forty states: of nodes (`plant`), of windows and the Lease (`windows`), of rights (`rights`), of the repository
+//! (`repository`), of the controllers (`alone`), and the platform that is well. What a real cluster does not do on demand is
+//! planted in `tests/validate.rs`, and all sorts of states are in `forge_core::truth`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use forge_core::render;
 use forge_testkit::platform::{attempts, mark};
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{ARGOCD, LABEL, TwinNode, config_map, deployment, kwok_deployment};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::executor::job;
+use crate::preflight::undo;
 use crate::readers::{forge, kubeconfig, tried};
 use crate::stage::{PATIENCE, Stage};
 
@@ -35,8 +39,7 @@ impl Reader {
         let sandbox = &stage.environment.platform.sandbox;
         let folder = tempfile::tempdir().unwrap();
         sandbox.kubectl(&["create", "serviceaccount", &account, "-n", "default"]);
-        let role = sandbox.try_kubectl(&["apply", "-f", "-"], Some(&render::reader(&account).to_string()));
-        assert_eq!(role.code, 0, "{}", role.stderr);
+        applied(&stage, &render::reader(&account));
         let (role, of) = (format!("--clusterrole={account}"), format!("--serviceaccount=default:{account}"));
         sandbox.kubectl(&["create", "clusterrolebinding", &account, &role, &of]);
         let kubeconfig = kubeconfig(sandbox, folder.path(), "default", &account);
@@ -82,6 +85,11 @@ impl Reader {
         })
     }
 
+    /// The same of one node and what it rests on.
+    fn until_of(&self, what: &str, node: &str, expected: &[(&str, &[&str])]) -> i32 {
+        self.until(what, expected, &["--scope", &format!("app:{}", self.id(node))])
+    }
+
     /// Nothing was written by the account, and nobody was made to compare.
     fn wrote_nothing(&self, since: Timestamp, account: &str) {
         let sandbox = &self.stage.environment.platform.sandbox;
@@ -110,6 +118,12 @@ impl Drop for Reader {
     }
 }
 
+/// Makes an object, or changes it.
+fn applied(stage: &Stage, object: &Value) {
+    let made = stage.environment.platform.sandbox.try_kubectl(&["apply", "-f", "-"], Some(&object.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+}
+
 /// A Deployment on a simulated node with something more in its container.
 fn simulated(name: &str, image: &str, more: &Value) -> (String, String) {
     let (file, text) = kwok_deployment(name, image, 1, false);
@@ -130,6 +144,9 @@ fn platform() -> Stage {
         let mut needs = settings("needs");
         needs.manifests.push(("needed.yaml".to_owned(), config_map("needed", "1").1));
         needs.settings = "requires: [{apiVersion: v1, kind: ConfigMap, name: needed}]".to_owned();
+        let mut half = pods("half");
+        let (_, text) = &mut half.manifests[0];
+        *text = text.replace("\"replicas\": 1", "\"replicas\": 2");
         let mut ruled = settings("ruled");
         ruled.settings =
             "health: [{apiVersion: v1, kind: ConfigMap, name: ruled, expr: \"object.data.text == 'good'\"}]".to_owned();
@@ -149,6 +166,14 @@ fn platform() -> Stage {
             settings("claimed"),
             settings("failed"),
             settings("lost"),
+            settings("going"),
+            settings("astray"),
+            settings("copied"),
+            pods("paused"),
+            pods("retagged"),
+            pods("silent"),
+            pods("loops"),
+            half,
         ]
     })
 }
@@ -173,8 +198,12 @@ fn planted_states_are_told_by_a_reader_and_nothing_is_written() {
         let stale = reader.told(&report).get("real").is_some_and(|kinds| kinds.contains("stale"));
         if stale && code == 2 { Ok(()) } else { Err(format!("{report:#}")) }
     });
+    let going = stage.options.application("going");
+    let release = json!({"metadata": {"finalizers": null}}).to_string();
+    let release = ["patch", "application", going.as_str(), "-n", ARGOCD, "--type=merge", "-p", release.as_str()];
+    let released = undo(&[&release]);
     plant(stage);
-    let planted: [(&str, &[&str]); 12] = [
+    let planted: [(&str, &[&str]); 20] = [
         // Argo CD calls an Application that lacks an object missing, and so unhealthy.
         ("needs", &["drift", "missing", "unhealthy"]),
         ("ruled", &["drift", "unhealthy"]),
@@ -187,17 +216,38 @@ fn planted_states_are_told_by_a_reader_and_nothing_is_written() {
         ("claimed", &["drift", "tracking"]),
         ("failed", &["unhealthy"]),
         ("lost", &["unhealthy"]),
+        // It is being deleted, and a finalizer keeps it.
+        ("going", &["missing"]),
+        ("astray", &["unhealthy"]),
+        // A mark that was copied is a difference to Git, and claims nothing.
+        ("copied", &["drift"]),
+        // Nobody wrote into Git that it is not paused, so that is no difference.
+        ("paused", &["unhealthy"]),
+        ("retagged", &["drift", "policy"]),
+        ("silent", &["not-known"]),
+        // Argo CD calls it Healthy.
+        ("loops", &["unhealthy"]),
+        ("half", &["wrong-digest"]),
         ("extra", &["extra"]),
     ];
     let expected: Vec<(&str, &[&str])> = RULES.iter().chain(&planted).copied().collect();
     assert_eq!(reader.until("everything that was planted is told, and nothing else", &expected, &[]), 1);
     // Of one node what is said is what is true of it, whatever the others are.
-    for (node, code) in [("real", 0), ("settings", 0), ("drifted", 2), ("digest", 1), ("missing", 1)] {
+    let codes =
+        [("real", 0), ("settings", 0), ("drifted", 2), ("silent", 2), ("digest", 1), ("missing", 1), ("going", 1)];
+    for (node, code) in codes {
         let (found, report) = reader.validate(&["--scope", &format!("app:{}", reader.id(node))]);
         assert_eq!(found, code, "{node}: {report:#}");
     }
     windows(&reader, &expected);
+    rights(&reader, &expected);
     reader.wrote_nothing(since, &reader.account);
+    drop(released);
+    eventually("what was kept is gone, which is the same to whoever looks", NOTICED, || {
+        let there = stage.kubectl(&["get", "application", &going, "-n", ARGOCD, "--ignore-not-found", "-o", "name"]);
+        if there.trim().is_empty() { Ok(()) } else { Err(there) }
+    });
+    assert_eq!(reader.until_of("what went is missing", "going", &[("going", &["missing"])]), 1);
 
     // Whoever may read nothing is told that nothing is known.
     let blind = format!("{}-blind", stage.environment.name);
@@ -209,15 +259,122 @@ fn planted_states_are_told_by_a_reader_and_nothing_is_written() {
     assert_eq!((code, report["verdict"].as_str()), (2, Some("not known")), "{report:#}");
     let components = report["components"].as_array().unwrap().iter();
     let nodes: Vec<&Value> = components.filter(|component| component["sort"] == "node").collect();
-    assert_eq!(nodes.len(), 15, "{report:#}");
+    assert_eq!(nodes.len(), 23, "{report:#}");
     assert!(nodes.iter().all(|node| node["verdict"] == "not known"), "{report:#}");
     reader.wrote_nothing(since, &blind);
 
+    repository(&reader);
+    reader.wrote_nothing(since, &reader.account);
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git").current_dir(folder).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What Git holds, one after the other; all of it about a node that is well otherwise.
+fn repository(reader: &Reader) {
+    let stage = &reader.stage;
+    let folder = stage.environment.repository.folder();
+    let origin = git(folder, &["remote", "get-url", "origin"]);
+    git(folder, &["remote", "set-url", "origin", "/nowhere/at-all.git"]);
+    let expected: [(&str, &[&str]); 1] = [("repository", &["not-known"])];
+    assert_eq!(reader.until_of("an origin that does not answer is told", "settings", &expected), 2);
+    git(folder, &["remote", "set-url", "origin", &origin]);
+
     // What was pushed a moment ago nobody has compared with.
-    stage.environment.push(&[("notes.md".to_owned(), "pushed\n".to_owned())], "something else");
+    let before = git(folder, &["rev-parse", "HEAD"]);
+    let pushed = stage.environment.push(&[("notes.md".to_owned(), "pushed\n".to_owned())], "something else");
     let (_, report) = reader.validate(&[]);
     assert!(reader.told(&report)["settings"].contains("stale"), "{report:#}");
-    reader.wrote_nothing(since, &reader.account);
+    // Whoever has not pulled looks at what was.
+    git(folder, &["reset", "-q", "--hard", &before]);
+    let expected: [(&str, &[&str]); 1] = [("repository", &["stale"])];
+    assert_eq!(reader.until_of("a checkout that is behind is told", "settings", &expected), 2);
+    git(folder, &["reset", "-q", "--hard", &pushed]);
+
+    // A commit that changes the node, which Argo CD has seen and nobody has synced.
+    let changed = ("apps/settings/configmap.yaml".to_owned(), config_map("settings", "better").1);
+    stage.environment.push(&[changed], "settings");
+    let settings = stage.options.application("settings");
+    stage.kubectl(&[
+        "annotate",
+        "application",
+        &settings,
+        "-n",
+        ARGOCD,
+        "argocd.argoproj.io/refresh=normal",
+        "--overwrite",
+    ]);
+    let expected: [(&str, &[&str]); 1] = [("settings", &["drift"])];
+    assert_eq!(reader.until_of("what was pushed and not synced is a difference", "settings", &expected), 2);
+    let expected: [(&str, &[&str]); 1] = [("settings", &["drift", "stale"])];
+    let scope = format!("app:{}", reader.id("settings"));
+    let arguments = ["--scope", scope.as_str(), "--commit", pushed.as_str()];
+    assert_eq!(reader.until("Argo CD is ahead of the commit that was named", &expected, &arguments), 2);
+}
+
+/// The role of the guide without some verbs on a resource.
+fn role_without(account: &str, resource: &str, verbs: &[&str]) -> Value {
+    let mut role = render::reader(account);
+    let mut kept = Vec::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for one in rule["resources"].as_array().unwrap() {
+            let mut rule = rule.clone();
+            rule["resources"] = json!([one]);
+            let left = rule["verbs"].as_array_mut().unwrap();
+            left.retain(|verb| one != resource || !verbs.contains(&verb.as_str().unwrap()));
+            if !left.is_empty() {
+                kept.push(rule);
+            }
+        }
+    }
+    role["rules"] = Value::Array(kept);
+    role
+}
+
+/// A node, what is said when only it and what it rests on is asked about, and the exit code.
+type Look<'l> = (&'l str, &'l [(&'l str, &'l [&'l str])], i32);
+
+/// Rights that are missing, one after the other: what may not be read is told, and everything else is judged.
+fn rights(reader: &Reader, expected: &[(&str, &[&str])]) {
+    const ALL: [&str; 3] = ["get", "list", "watch"];
+    let (stage, account) = (&reader.stage, reader.account.as_str());
+    let project = format!("AppProject {}", stage.environment.name);
+    let (project, unknown): (&str, &[&str]) = (&project, &["not-known"]);
+    let of_pods: [Look<'_>; 3] = [
+        ("real", &[("real", unknown)], 2),
+        ("crashes", &[("crashes", &["drift", "not-known", "unhealthy"])], 1),
+        // What has no pods lacks nothing.
+        ("needs", &[("needs", &["drift", "missing", "unhealthy"])], 1),
+    ];
+    let of_workloads: [Look<'_>; 1] =
+        [("real", &[("real", unknown), ("Argo CD", unknown), ("Argo Workflows", unknown)], 2)];
+    // Whether its rule holds nobody can say, that it differs Argo CD says.
+    let of_config_maps: [Look<'_>; 1] = [("ruled", &[("ruled", &["drift", "not-known"])], 2)];
+    let of_projects: [Look<'_>; 1] = [("settings", &[(project, unknown)], 2)];
+    let cases: [(&str, &[Look<'_>]); 4] = [
+        ("pods", &of_pods),
+        ("deployments", &of_workloads),
+        ("configmaps", &of_config_maps),
+        ("appprojects", &of_projects),
+    ];
+    for (resource, looks) in cases {
+        applied(stage, &role_without(account, resource, &ALL));
+        for (node, said, code) in looks {
+            let found = reader.until_of(&format!("{resource} may not be read, {node}"), node, said);
+            assert_eq!(found, *code, "{resource} {node}");
+        }
+    }
+    // Applications one by one, and not which others there are.
+    applied(stage, &role_without(account, "applications", &["list", "watch"]));
+    let mut without: Vec<(&str, &[&str])> = expected.iter().copied().filter(|(node, _)| *node != "extra").collect();
+    without.push(("other Applications", unknown));
+    assert_eq!(reader.until("Applications may not be listed", &without, &[]), 1);
+    assert_eq!(reader.until_of("for a part that does not matter", "settings", &[]), 0);
+    applied(stage, &render::reader(account));
+    assert_eq!(reader.until_of("everything may be read again", "real", &[]), 0);
 }
 
 /// One state for each node.
@@ -238,28 +395,46 @@ fn plant(stage: &Stage) {
     kubectl(&["delete", "application", &namespace("missing"), "-n", ARGOCD]);
     let fails = json!({"sample.example.com/fail": "true"});
     merge("deployment", "crashes", "crashes", &json!({"spec": {"template": {"metadata": {"annotations": fails}}}}));
-    let pod = kubectl(&["get", "pods", "-n", &namespace("digest"), "-o", "jsonpath={.items[0].metadata.name}"]);
-    let image = json!([{
-        "op": "replace", "path": "/status/containerStatuses/0/imageID", "value": format!("registry.example.com/x@{OTHER}"),
-    }]);
-    let (place, image) = (namespace("digest"), image.to_string());
-    kubectl(&["patch", "pod", pod.trim(), "-n", &place, "--subresource=status", "--type=json", "-p", &image]);
+    // Nobody looks after the status of a simulated pod once it is ready.
+    let of_one_pod = |node: &str, field: &str, value: &Value| {
+        let place = namespace(node);
+        let pod = kubectl(&["get", "pods", "-n", &place, "-o", "jsonpath={.items[0].metadata.name}"]);
+        let path = format!("/status/containerStatuses/0/{field}");
+        let patch = json!([{"op": "replace", "path": path, "value": value}]).to_string();
+        kubectl(&["patch", "pod", pod.trim(), "-n", &place, "--subresource=status", "--type=json", "-p", &patch]);
+    };
+    of_one_pod("digest", "imageID", &json!(format!("registry.example.com/x@{OTHER}")));
     let mark = format!("argocd.argoproj.io/tracking-id=somebody-else:/ConfigMap:{}/claimed", namespace("claimed"));
     kubectl(&["annotate", "configmap", "claimed", "-n", &namespace("claimed"), &mark, "--overwrite"]);
     application("failed", &json!({"operation": {"sync": {"revision": "0123456789abcdef0123456789abcdef01234567"}}}));
     application("lost", &json!({"spec": {"source": {"path": "apps/nowhere"}}}));
+    application("going", &json!({"metadata": {"finalizers": ["example.com/kept"]}}));
+    kubectl(&["delete", "application", &namespace("going"), "-n", ARGOCD, "--wait=false"]);
+    application("astray", &json!({"spec": {"project": "nowhere-at-all"}}));
+    let mark = format!("argocd.argoproj.io/tracking-id=somebody-else:/ConfigMap:{}/copied", namespace("claimed"));
+    kubectl(&["annotate", "configmap", "copied", "-n", &namespace("copied"), &mark, "--overwrite"]);
+    merge("deployment", "paused", "paused", &json!({"spec": {"paused": true}}));
+    let tag = "sample=registry.example.com/forge/sample:latest";
+    kubectl(&["set", "image", "deployment/retagged", tag, "-n", &namespace("retagged")]);
+    of_one_pod("silent", "imageID", &json!(""));
+    of_one_pod("loops", "state", &json!({"waiting": {"reason": "CrashLoopBackOff", "message": "planted"}}));
+    of_one_pod("half", "imageID", &json!(format!("registry.example.com/x@{OTHER}")));
     let environment = &stage.environment;
-    let extra = json!({
-        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-        "metadata": {"name": namespace("extra"), "namespace": ARGOCD, "labels": {LABEL: environment.name}},
-        "spec": {
-            "project": environment.name,
-            "source": {"repoURL": environment.url, "targetRevision": "main", "path": "apps/settings"},
-            "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace("extra")},
-        },
-    });
-    let made = environment.platform.sandbox.try_kubectl(&["apply", "-f", "-"], Some(&extra.to_string()));
-    assert_eq!(made.code, 0, "{}", made.stderr);
+    // One of the environment that no node stands for, and one that is none of ours.
+    for (name, project) in [("extra", environment.name.as_str()), ("foreign", "default")] {
+        applied(
+            stage,
+            &json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": namespace(name), "namespace": ARGOCD, "labels": {LABEL: environment.name}},
+                "spec": {
+                    "project": project,
+                    "source": {"repoURL": environment.url, "targetRevision": "main", "path": "apps/settings"},
+                    "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace(name)},
+                },
+            }),
+        );
+    }
 }
 
 /// Windows, one after the other, beside everything else.
@@ -274,11 +449,39 @@ fn windows(reader: &Reader, expected: &[(&str, &[&str])]) {
     let with = |kinds: &'static [&'static str]| -> Vec<(&str, &[&str])> {
         expected.iter().copied().chain([(name.as_str(), kinds)]).collect()
     };
-    set(&json!([{
-        "kind": "deny", "schedule": "* * * * *", "duration": "24h", "manualSync": true, "applications": [held],
-        "description": "forge-orchestration r-1",
-    }]));
+    let ours = |name: &str| {
+        json!([{
+            "kind": "deny", "schedule": "* * * * *", "duration": "24h", "manualSync": true, "applications": [name],
+            "description": "forge-orchestration r-1",
+        }])
+    };
+    set(&ours(&held));
     reader.until("a window that was left is told", &with(&["window"]), &[]);
+    // The same window, while its run is in progress and after that; and for whoever may not see which of the two it is.
+    let name_of_lease = format!("forge-{project}");
+    let lease = |spec: &Value| {
+        let patch = json!({"spec": spec}).to_string();
+        stage.kubectl(&["patch", "lease", &name_of_lease, "-n", "argo", "--type=merge", "-p", &patch]);
+    };
+    let ago = |seconds: i64| {
+        let at = Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+        at.strftime("%FT%T.000000Z").to_string()
+    };
+    let run = |seconds: i64| json!({"holderIdentity": "r-1", "leaseDurationSeconds": 600, "renewTime": ago(seconds)});
+    lease(&run(0));
+    reader.until("the window of a run in progress is right", expected, &[]);
+    lease(&run(7200));
+    reader.until("a run that nobody renews is not in progress", &with(&["window"]), &[]);
+    applied(stage, &role_without(&reader.account, "leases", &["get"]));
+    reader.until("whether a run is in progress may not be read", &with(&["not-known"]), &[]);
+    applied(stage, &render::reader(&reader.account));
+    lease(&json!({"holderIdentity": ""}));
+    set(&ours(&stage.options.application("nobody")));
+    reader.until("a window that holds what no node has is told", &with(&["window"]), &[]);
+    set(
+        &json!([{"kind": "deny", "schedule": "0 22 * * *", "duration": "1h", "manualSync": true, "applications": ["*"]}]),
+    );
+    reader.until("a window of somebody else that lets a run pass is nobody's business", expected, &[]);
     set(&json!([{"kind": "deny", "schedule": "0 22 * * *", "duration": "1h", "applications": ["*"]}]));
     reader.until("a window of somebody else is told", &with(&["policy"]), &[]);
     set(&Value::Null);
@@ -332,24 +535,53 @@ fn as_a_job_with_the_rights_of_a_run_it_asks_argo_cd_and_makes_nobody_compare() 
 
 mod alone {
     use super::*;
-    use crate::preflight::undo;
+
+    /// A workload of Argo, as kubectl names it.
+    fn workload(stage: &Stage, namespace: &str, component: &str) -> String {
+        let label = format!("app.kubernetes.io/component={component}");
+        let found = stage.kubectl(&["get", "deployments,statefulsets", "-n", namespace, "-l", &label, "-o", "name"]);
+        assert_eq!(found.lines().count(), 1, "{component}: {found}");
+        found.trim().to_owned()
+    }
 
     #[test]
-    fn a_controller_of_argo_cd_that_is_down_is_told_and_so_is_that_it_is_back() {
+    fn controllers_of_argo_that_are_down_are_told_and_so_is_that_they_are_back() {
         let reader = Reader::new(Stage::new("validate-down", false, |_| {
             vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]
         }));
         reader.stage.deploy(0);
         assert_eq!(reader.until("all is well", &[], &[]), 0);
-        let label = "app.kubernetes.io/component=repo-server";
-        let server = reader.stage.kubectl(&["get", "deployments", "-n", ARGOCD, "-l", label, "-o", "name"]);
-        let server = server.trim();
-        let back = ["scale", server, "-n", ARGOCD, "--replicas=1"];
-        let _undo = undo(&[&back]);
-        reader.stage.kubectl(&["scale", server, "-n", ARGOCD, "--replicas=0"]);
-        assert_eq!(reader.until("it is down", &[("Argo CD", &["controller"])], &[]), 1);
-        reader.stage.kubectl(&back);
-        reader.stage.kubectl(&["rollout", "status", server, "-n", ARGOCD, "--timeout=120s"]);
-        assert_eq!(reader.until("it is back", &[], &[]), 0);
+        let stage = &reader.stage;
+        let rounds: [&[(&str, &str, &str)]; 2] = [
+            &[("Argo CD", ARGOCD, "repo-server")],
+            &[("Argo CD", ARGOCD, "application-controller"), ("Argo Workflows", "argo", "workflow-controller")],
+        ];
+        for round in rounds {
+            let all: Vec<(String, &str)> = round
+                .iter()
+                .map(|(_, namespace, component)| (workload(stage, namespace, component), *namespace))
+                .collect();
+            let scaled =
+                |(name, namespace): &(String, &str), to: &str| stage.kubectl(&["scale", name, "-n", namespace, to]);
+            let back: Vec<Vec<&str>> = all
+                .iter()
+                .map(|(name, namespace)| vec!["scale", name.as_str(), "-n", *namespace, "--replicas=1"])
+                .collect();
+            let back: Vec<&[&str]> = back.iter().map(Vec::as_slice).collect();
+            let _undo = undo(&back);
+            for workload in &all {
+                scaled(workload, "--replicas=0");
+            }
+            let expected: Vec<(&str, &[&str])> =
+                round.iter().map(|(title, ..)| (*title, &["controller"][..])).collect();
+            assert_eq!(reader.until("it is down", &expected, &[]), 1);
+            for workload in &all {
+                scaled(workload, "--replicas=1");
+            }
+            for (name, namespace) in &all {
+                stage.kubectl(&["rollout", "status", name, "-n", namespace, "--timeout=120s"]);
+            }
+            assert_eq!(reader.until("it is back", &[], &[]), 0);
+        }
     }
 }

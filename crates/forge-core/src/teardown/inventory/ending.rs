@@ -44,8 +44,8 @@ pub struct Ending<'e> {
     pub snapshot: Option<&'e Snapshot>,
     /// What is there now.
     pub after: &'e Inventory,
-    /// The volumes that are there now, and whose claim each was made for, `namespace/name`.
-    pub volumes: &'e BTreeMap<String, String>,
+    /// The volumes that are there now, and whose claim each was made for, `namespace/name`; or why that is not known.
+    pub volumes: Result<&'e BTreeMap<String, String>, &'e str>,
     /// What was to become of volumes.
     pub policy: PvPolicy,
     /// What the teardown left where it is, and said so.
@@ -174,6 +174,7 @@ pub fn clean_exit(ending: &Ending<'_>) -> CleanExitReport {
     let judging = Judging {
         ending,
         whose: ending.claims.ownership(ending.after),
+        earlier: ending.before.map(|before| ending.claims.ownership(before)),
         index: ending.snapshot.map(Snapshot::index),
         by_uid: ending.after.objects().map(|(kind, item)| (item.uid.as_str(), (kind, item))).collect(),
     };
@@ -194,7 +195,7 @@ pub fn clean_exit(ending: &Ending<'_>) -> CleanExitReport {
         retained,
         orphaned,
         others,
-        not_known: ending.after.gaps().to_vec(),
+        not_known: judging.gaps(),
         not_compared: ending.snapshot.map(|snapshot| snapshot.gaps.clone()).unwrap_or_default(),
         ..CleanExitReport::empty(ending.context, ending.environment, ending.ended)
     }
@@ -212,6 +213,8 @@ enum Verdict {
 struct Judging<'j> {
     ending: &'j Ending<'j>,
     whose: Ownership,
+    /// Whose everything was when the teardown began.
+    earlier: Option<Ownership>,
     index: Option<Index<'j>>,
     by_uid: BTreeMap<&'j str, (&'j Kind, &'j Item)>,
 }
@@ -222,6 +225,26 @@ fn address(kind: &Kind, item: &Item) -> String {
 }
 
 impl Judging<'_> {
+    /// What is not known: what could not be listed, and volumes of which nobody said whose they are.
+    fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = self.ending.after.gaps().to_vec();
+        let unread = self.ending.volumes.err().map(|why| Gap::new(VOLUMES.1, why));
+        let unread = unread.filter(|unread| !gaps.iter().any(|gap| gap.what == unread.what));
+        gaps.extend(unread);
+        gaps.sort();
+        gaps
+    }
+
+    /// It is known what there is of a kind now. Of one that is not served any more there can be nothing, unless it is not
+    /// known whether it is.
+    fn is_known(&self, kind: &Kind) -> bool {
+        let (after, of) = (self.ending.after, (kind.group.as_str(), kind.resource.as_str()));
+        if after.kind(of).is_some() {
+            return after.known(of).is_some();
+        }
+        !after.gaps().iter().any(|gap| gap.hides(kind))
+    }
+
     /// Namespaces of ours that are still there: what is in them is told of with them. One that Argo CD made without our label is
     /// nobody's that we know (INV-11).
     fn namespaces(&self) -> BTreeSet<String> {
@@ -256,7 +279,10 @@ impl Judging<'_> {
 
     fn verdict(&self, kind: &Kind, item: &Item, stuck: &BTreeSet<String>) -> Verdict {
         if self.index.as_ref().is_some_and(|index| index.holds(kind, item)) {
-            return Verdict::AsBefore;
+            // What a node managed was to go, whoever made it; what else was there is nobody's business here.
+            let handed_over = matches!(self.whose.of(item), Whose::Node(_));
+            let stuck = handed_over && is_held(item);
+            return if stuck { Verdict::Orphaned(self.orphan(kind, item)) } else { Verdict::AsBefore };
         }
         if kind.is(VOLUMES) {
             return self.volume(kind, item);
@@ -285,7 +311,9 @@ impl Judging<'_> {
     fn volume(&self, kind: &Kind, item: &Item) -> Verdict {
         let claims = self.ending.claims;
         let own = |namespace: &str| claims.namespaces.contains(namespace) || claims.destinations.contains(namespace);
-        let claim = self.ending.volumes.get(&item.name);
+        // That it is not known is told of once.
+        let Ok(volumes) = self.ending.volumes else { return Verdict::AsBefore };
+        let claim = volumes.get(&item.name);
         match claim.and_then(|claim| claim.split_once('/')) {
             Some((namespace, _)) if own(namespace) => {
                 let claim = claim.map(|claim| clip(claim)).unwrap_or_default();
@@ -413,6 +441,9 @@ impl Judging<'_> {
             Some(who) => Verdict::Other(format!("{anew}; made by {who}")),
             // Whoever makes a namespace does not say so.
             None if kind.is(NAMESPACES) => Verdict::Other(format!("{anew}; nothing of the platform was in it")),
+            None if self.was_defined(kind, index) => Verdict::Other(format!(
+                "{anew}; of a kind that was there before the platform, and nobody says that he made it"
+            )),
             None if !self.ending.claims.is_whole() => Verdict::Other(format!("{anew}; nobody says that he made it")),
             None => {
                 let orphan = self.orphan(kind, item);
@@ -423,15 +454,24 @@ impl Judging<'_> {
         }
     }
 
+    /// A kind that somebody else had defined before the platform came: networks keep identities of pods in such objects, and
+    /// backups their copies. What comes and goes of it is his.
+    fn was_defined(&self, kind: &Kind, index: &Index<'_>) -> bool {
+        let (after, name) = (self.ending.after, kind.name());
+        let all = after.known(DEFINITIONS).map(Complete::items).unwrap_or_default();
+        let definition = all.iter().find(|item| item.name == name);
+        after
+            .kind(DEFINITIONS)
+            .zip(definition)
+            .is_some_and(|(of, definition)| index.holds(of, definition) && !self.whose.of(definition).goes())
+    }
+
     /// What was ours when the teardown began, and is gone.
     fn gone(&self) -> Vec<GoneKind> {
-        let Some(before) = self.ending.before else { return Vec::new() };
-        let whose = self.ending.claims.ownership(before);
+        let Some((before, whose)) = self.ending.before.zip(self.earlier.as_ref()) else { return Vec::new() };
         let mut gone: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (kind, item) in before.objects().filter(|(kind, _)| !is_passing(kind)) {
-            let known = self.ending.after.known((&kind.group, &kind.resource)).is_some()
-                || self.ending.after.kind((&kind.group, &kind.resource)).is_none();
-            if whose.of(item).goes() && known && !self.by_uid.contains_key(item.uid.as_str()) {
+            if whose.of(item).goes() && self.is_known(kind) && !self.by_uid.contains_key(item.uid.as_str()) {
                 gone.entry(kind.name()).or_default().push(item.place());
             }
         }
@@ -439,21 +479,19 @@ impl Judging<'_> {
     }
 
     /// What was somebody else's when the teardown began, goes with nothing, and is not there any more: no teardown may have
-    /// taken it.
+    /// taken it. That includes objects whose kind is gone.
     fn missing(&self) -> Vec<Left> {
-        let Some(before) = self.ending.before else { return Vec::new() };
-        let whose = self.ending.claims.ownership(before);
+        let Some((before, whose)) = self.ending.before.zip(self.earlier.as_ref()) else { return Vec::new() };
         let now: BTreeSet<(String, &str, &str)> = self
             .by_uid
             .values()
             .map(|(kind, item)| (kind.name(), item.namespace.as_str(), item.name.as_str()))
             .collect();
         let is_missing = |(kind, item): &(&Kind, &Item)| {
-            let known = self.ending.after.known((&kind.group, &kind.resource)).is_some();
             let stays = item.parents.is_empty() && !item.going && !is_passing(kind) && !item.automatic;
-            known
-                && stays
+            stays
                 && !whose.of(item).goes()
+                && self.is_known(kind)
                 && !now.contains(&(kind.name(), item.namespace.as_str(), item.name.as_str()))
         };
         let why = "it is somebody else's, was there when the teardown began, and is gone";
@@ -646,18 +684,23 @@ mod tests {
     }
 
     fn inventory(kinds: &Kinds, unknown: &[&str]) -> Inventory {
+        after(kinds, unknown, vec![], None)
+    }
+
+    fn after(kinds: &Kinds, unknown: &[&str], gaps: Vec<Gap>, earlier: Option<&Inventory>) -> Inventory {
         let cluster_wide = [
             "namespaces",
             "persistentvolumes",
             "clusterroles.rbac.authorization.k8s.io",
             "customresourcedefinitions.apiextensions.k8s.io",
+            "identities.example.org",
         ];
         let listed = kinds.iter().map(|(name, objects)| {
             let listing =
                 if unknown.contains(name) { Listing::Unknown("forbidden".to_owned()) } else { known(9, objects) };
             (kind(name, name, !cluster_wide.contains(name)), listing)
         });
-        Inventory::new(at(0), listed.collect(), vec![], None)
+        Inventory::new(at(0), listed.collect(), gaps, earlier)
     }
 
     /// The report of a teardown of the last environment, with one node, whose Application deployed into `shop`.
@@ -677,25 +720,35 @@ mod tests {
         policy: PvPolicy,
         (last, stays): (bool, &Stays),
     ) -> CleanExitReport {
+        let before = inventory(before, &[]);
+        let volumes =
+            BTreeMap::from([("pv-1".to_owned(), "shop/data".to_owned()), ("pv-2".to_owned(), "other/data".to_owned())]);
+        judged(&before, (&inventory(after, unknown), &bare()), Ok(&volumes), policy, (last, stays))
+    }
+
+    /// What is there now, held against what was when the teardown began and what was before bootstrap.
+    fn judged(
+        before: &Inventory,
+        (after, bare): (&Inventory, &Kinds),
+        volumes: Result<&BTreeMap<String, String>, &str>,
+        policy: PvPolicy,
+        (last, stays): (bool, &Stays),
+    ) -> CleanExitReport {
         let live = json!({"spec": {"destination": {"name": "in-cluster", "namespace": "shop"}}});
         let (api, name) = (node("shop/api"), application("dev-api"));
-        let (before, after) = (inventory(before, &[]), inventory(after, unknown));
         let nodes = [Going { node: &api, application: &name, live: Some(&live) }];
         let environment = "dev".parse().unwrap();
         let scope = "platform".parse().unwrap();
-        let claims = Claims::new((&environment, &scope, last), "argocd", &nodes, &before);
-        let snapshot = Snapshot::of(&inventory(&bare(), &[]));
+        let claims = Claims::new((&environment, &scope, last), "argocd", &nodes, before);
+        let snapshot = Snapshot::of(&inventory(bare, &[]));
         clean_exit(&Ending {
             context: "kind",
             environment: "dev",
             claims: &claims,
-            before: Some(&before),
+            before: Some(before),
             snapshot: Some(&snapshot),
-            after: &after,
-            volumes: &BTreeMap::from([
-                ("pv-1".to_owned(), "shop/data".to_owned()),
-                ("pv-2".to_owned(), "other/data".to_owned()),
-            ]),
+            after,
+            volumes,
             policy,
             stays,
             ended: at(60),
@@ -841,7 +894,7 @@ gone:
         let part = of_part(&platform(), &after);
         assert_eq!(part.exit, 0, "{}", part.text());
         let kept: Vec<&str> = part.retained.iter().map(|left| left.object.as_str()).collect();
-        assert_eq!(kept, ["configmaps other/kept", "configmaps other/said", "configmaps other/record"]);
+        assert_eq!(kept, ["configmaps other/kept", "configmaps other/record", "configmaps other/said"]);
         let whole = report(&platform(), &after, &[], PvPolicy::Retain);
         let orphaned: Vec<&str> = whole.orphaned.iter().map(|orphan| orphan.object.as_str()).collect();
         assert_eq!(orphaned, ["configmaps other/record"], "{}", whole.text());
@@ -919,6 +972,83 @@ gone:
         assert!(report.gone.iter().all(|gone| gone.kind != "configmaps"), "{}", report.text());
         assert!(report.others.is_empty());
         assert!(report.junit().contains("<error type=\"FORGE-O001\""));
+    }
+
+    const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+    const DEFINED: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+    #[test]
+    fn a_kind_whose_group_does_not_answer_is_not_gone_and_what_went_with_a_definition_is_told() {
+        let began = with(
+            platform(),
+            vec![
+                (DEFINED, object("widgets.example.com", ours())),
+                ("widgets.example.com", object("shop/own", json!({}))),
+                ("widgets.example.com", object("other/theirs", json!({}))),
+            ],
+        );
+        let before = inventory(&began, &[]);
+        let none = BTreeMap::new();
+        let ended = |kinds: &Kinds, gaps: Vec<Gap>| {
+            let now = after(kinds, &[], gaps, Some(&before));
+            judged(&before, (&now, &bare()), Ok(&none), PvPolicy::Retain, (true, &Stays::default()))
+        };
+        // It is defined, and its group does not answer.
+        let mut kinds = began.clone();
+        kinds.remove("widgets.example.com");
+        let down = ended(&kinds, vec![Gap::new("example.com/v1", "503")]);
+        assert!(down.gone.iter().all(|gone| gone.kind != "widgets.example.com"), "{}", down.text());
+        assert!(down.others.is_empty(), "{}", down.text());
+        // The definition went, and took what was somebody else's along.
+        let gone = ended(&bare(), vec![]);
+        assert!(gone.gone.iter().any(|gone| gone.kind == "widgets.example.com"), "{}", gone.text());
+        let told: Vec<&str> = gone.others.iter().map(|left| left.object.as_str()).collect();
+        assert_eq!(told, ["widgets.example.com other/theirs"], "{}", gone.text());
+    }
+
+    #[test]
+    fn volumes_of_which_nobody_says_whose_they_are_are_not_known_and_never_clean() {
+        let before = inventory(&platform(), &[]);
+        let now = inventory(&with(bare(), vec![("persistentvolumes", object("pv-1", json!({})))]), &[]);
+        let report = judged(&before, (&now, &bare()), Err("it is down"), PvPolicy::Delete, (true, &Stays::default()));
+        assert_eq!((report.verdict.as_str(), report.exit), ("not known", 1), "{}", report.text());
+        assert_eq!(report.not_known, [Gap::new("persistentvolumes", "it is down")]);
+        assert!(report.others.is_empty() && report.retained.is_empty(), "{}", report.text());
+    }
+
+    #[test]
+    fn what_others_keep_in_kinds_of_their_own_comes_and_goes_and_is_no_orphan() {
+        let identity = |name: &str| ("identities.example.org", object(name, json!({})));
+        let theirs = with(bare(), vec![(DEFINED, object("identities.example.org", json!({}))), identity("1")]);
+        let now = with(theirs.clone(), vec![identity("2"), (ROLES, object("whose", json!({})))]);
+        let none = BTreeMap::new();
+        let before = inventory(&with(theirs.clone(), vec![("namespaces", object("shop", ours()))]), &[]);
+        let now = after(&now, &[], vec![], Some(&before));
+        let report = judged(&before, (&now, &theirs), Ok(&none), PvPolicy::Retain, (true, &Stays::default()));
+        let orphaned: Vec<&str> = report.orphaned.iter().map(|orphan| orphan.object.as_str()).collect();
+        assert_eq!(orphaned, ["clusterroles.rbac.authorization.k8s.io whose"], "{}", report.text());
+        let told: Vec<&str> = report.others.iter().map(|left| left.object.as_str()).collect();
+        assert_eq!(told, ["identities.example.org 2"], "{}", report.text());
+    }
+
+    #[test]
+    fn what_was_there_before_and_was_handed_over_to_a_node_is_left_where_it_is_held() {
+        let handed = |more: Value| {
+            let mut metadata =
+                json!({"annotations": {"argocd.argoproj.io/tracking-id": "dev-api:/ConfigMap:other/old"}});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            ("configmaps", object("other/old", metadata))
+        };
+        let was = with(bare(), vec![handed(json!({}))]);
+        let before = inventory(&was, &[]);
+        let none = BTreeMap::new();
+        let ended = |more: Value| {
+            let now = inventory(&with(bare(), vec![handed(more)]), &[]);
+            judged(&before, (&now, &was), Ok(&none), PvPolicy::Retain, (true, &Stays::default()))
+        };
+        let held = ended(json!({"deletionTimestamp": "2026-11-16T10:00:00Z", "finalizers": ["example.com/hold"]}));
+        assert_eq!((held.exit, held.orphaned[0].reason), (2, Reason::Finalizer), "{}", held.text());
+        assert_eq!(ended(json!({})).exit, 0);
     }
 
     #[test]

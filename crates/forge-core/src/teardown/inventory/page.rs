@@ -87,15 +87,24 @@ impl Pages {
         }
     }
 
-    /// The whole list.
+    /// The whole list, by namespace and name: an API server may have an order of its own (INV-9).
     ///
     /// # Errors
-    /// When the last page is missing.
+    /// When the last page is missing, or pages repeat each other: then as many objects as were announced are not all of them.
     pub fn complete(self) -> Result<Complete, String> {
-        match (self.done, self.version) {
-            (true, Some(version)) => Ok(Complete { items: self.items, version }),
-            _ => Err("the last page is missing".to_owned()),
+        let Self { mut items, version: Some(version), done: true, .. } = self else {
+            return Err("the last page is missing".to_owned());
+        };
+        items.sort_by(|one, other| {
+            (&one.namespace, &one.name, &one.uid).cmp(&(&other.namespace, &other.name, &other.uid))
+        });
+        let is_one = |one: &Item, other: &Item| {
+            one.namespace == other.namespace && one.name == other.name && one.uid == other.uid
+        };
+        if items.windows(2).any(|pair| matches!(pair, [one, other] if is_one(one, other))) {
+            return Err("an object is in it twice".to_owned());
         }
+        Ok(Complete { items, version })
     }
 }
 
@@ -188,6 +197,10 @@ mod tests {
         let pages =
             [page("7", &["a", "b"], "t1", Some(3)), page("7", &["c", "d"], "t2", Some(1)), page("7", &["e"], "", None)];
         assert_eq!(read(&pages).unwrap(), ["a", "b", "c", "d", "e"]);
+        assert_eq!(
+            read(&[page("7", &["c", "a"], "t1", Some(1)), page("7", &["b"], "", None)]).unwrap(),
+            ["a", "b", "c"]
+        );
         assert_eq!(read(&[page("7", &[], "", None)]).unwrap(), [""; 0]);
         assert_eq!(read(&[json!({"metadata": {"resourceVersion": "7"}, "items": null})]).unwrap(), [""; 0]);
     }
@@ -200,6 +213,8 @@ mod tests {
             (vec![page("7", &["a"], "t1", Some(2)), page("7", &["b"], "", None)], "after 2 of 3 objects"),
             (vec![page("7", &["a"], "t1", None), page("8", &["b"], "", None)], "different moments"),
             (vec![page("7", &["a"], "t1", None), page("7", &["a"], "t1", None)], "does not end"),
+            // As many as were announced, and one of them is not there.
+            (vec![page("7", &["a", "b"], "t1", Some(2)), page("7", &["b", "c"], "", None)], "in it twice"),
             (vec![json!({"kind": "Status"})], "no items"),
             (vec![json!({"items": []})], "no resourceVersion"),
             (vec![json!({"metadata": {"resourceVersion": "7"}, "items": [{}]})], "no name"),

@@ -26,15 +26,21 @@ const PIECE: usize = 256 << 10;
 const MOST: usize = 256 << 20;
 
 /// Kinds whose objects come and go by themselves, and are nobody's.
-const PASSING: [(&str, &str); 9] = [
+const PASSING: [(&str, &str); 15] = [
     ("", "endpoints"),
     ("", "events"),
     ("", "nodes"),
     ("certificates.k8s.io", "certificatesigningrequests"),
+    ("certificates.k8s.io", "podcertificaterequests"),
+    ("coordination.k8s.io", "leasecandidates"),
     ("coordination.k8s.io", "leases"),
     ("discovery.k8s.io", "endpointslices"),
     ("events.k8s.io", "events"),
+    ("internal.apiserver.k8s.io", "storageversions"),
     ("networking.k8s.io", "ipaddresses"),
+    ("resource.k8s.io", "resourceslices"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "volumeattachments"),
 ];
 
@@ -179,9 +185,8 @@ pub(super) struct Index<'s> {
 impl<'s> Index<'s> {
     /// It is known what there was of a kind. One that was not served had no objects.
     pub(super) fn covers(&self, kind: &Kind, gaps: &[Gap]) -> bool {
-        let version = format!("{}/{}", kind.group, kind.version);
         self.kinds.contains_key(&(kind.group.as_str(), kind.resource.as_str()))
-            || !gaps.iter().any(|gap| gap.what == kind.name() || gap.what == version.trim_start_matches('/'))
+            || !gaps.iter().any(|gap| gap.hides(kind))
     }
 
     /// The object was there: this very one, and not another of its name.
@@ -246,7 +251,10 @@ mod tests {
         assert!(index.covers(&pods, &snapshot.gaps) && index.covers(&widgets, &snapshot.gaps));
         assert!(!index.covers(&secrets, &snapshot.gaps));
         // What was not served then had no objects.
-        assert!(index.covers(&kind("gadgets.example.com", "Gadget", true), &snapshot.gaps));
+        let gadgets = kind("gadgets.example.com", "Gadget", true);
+        assert!(index.covers(&gadgets, &snapshot.gaps));
+        // Its group did not answer then, in whatever version it is read now.
+        assert!(!index.covers(&gadgets, &[Gap::new("example.com/v1beta1", "503")]));
         let same = Item::read(&object("shop/p", json!({}))).unwrap();
         let another = Item { uid: "another".to_owned(), ..same.clone() };
         assert!(index.holds(&pods, &same) && !index.holds(&pods, &another) && index.find(&pods, &another).is_some());

@@ -1,6 +1,7 @@
 //! What of live objects decides whether they stand in the way: definitions and who converts them, workloads and what their
 //! accounts may write, webhooks, services, volumes, registered APIs. Read loosely: whatever is not there is not there.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
@@ -156,7 +157,11 @@ impl Powers {
         }
         for group in words("/apiGroups") {
             for resource in words("/resources") {
-                let plural = resource.split('/').next().unwrap_or(resource);
+                let (plural, part) = resource.split_once('/').unwrap_or((resource, ""));
+                // Whoever writes its status, or how many there are of it, clears nothing.
+                if !matches!(part, "" | "finalizers" | "*") {
+                    continue;
+                }
                 let known = match (group, plural) {
                     ("*", "*") => &mut self.all,
                     // Whoever may change a kind of every group means none of them.
@@ -176,8 +181,8 @@ impl Powers {
 
     /// Accounts that may change objects of some group below a domain, and say so by its name.
     pub(super) fn below(&self, domain: &str) -> BTreeSet<&String> {
-        let wanted = registrable(domain);
-        let fits = |group: &str| group.contains('.') && registrable(group) == wanted;
+        let wanted = holder(domain);
+        let fits = |group: &str| group.contains('.') && holder(group) == wanted;
         self.named.iter().filter(|((group, _), _)| fits(group)).flat_map(|(_, accounts)| accounts).collect()
     }
 
@@ -193,6 +198,19 @@ fn registrable(domain: &str) -> &str {
     match (dots.next(), dots.next()) {
         (Some(_), Some((at, _))) => domain.get(at + 1..).unwrap_or(domain),
         _ => domain,
+    }
+}
+
+/// Who has a domain: the part of it that was registered. What is below those of Kubernetes is many people's, one each, and
+/// every controller may change something of `coordination.k8s.io`; finalizers there have the older of their two names.
+fn holder(domain: &str) -> Cow<'_, str> {
+    match registrable(domain) {
+        "k8s.io" | "x-k8s.io" => Cow::Borrowed(domain),
+        "kubernetes.io" => {
+            let front = domain.strip_suffix("kubernetes.io").unwrap_or_default();
+            Cow::Owned(format!("{front}k8s.io"))
+        }
+        registered => Cow::Borrowed(registered),
     }
 }
 
@@ -291,6 +309,8 @@ pub struct Service {
     pub balanced: bool,
     /// The addresses of its load balancer.
     pub addresses: Vec<String>,
+    /// Something in the cluster gives them, and there is nothing outside of it that could stay.
+    pub given_inside: bool,
 }
 
 impl Service {
@@ -303,9 +323,19 @@ impl Service {
             ready: ready.contains(&reference),
             balanced: text(service, "/spec/type") == Some("LoadBalancer"),
             addresses: items(service, "/status/loadBalancer/ingress").filter_map(address).collect(),
+            given_inside: is_given_inside(service),
             reference,
         })
     }
+}
+
+/// MetalLB and kube-vip mark the Services that they give addresses to, and Cilium says so in a condition.
+fn is_given_inside(service: &Value) -> bool {
+    let marks = service.pointer("/metadata/annotations").and_then(Value::as_object);
+    let own = ["metallb.io/", "metallb.universe.tf/", "kube-vip.io/"];
+    let is_marked = marks.is_some_and(|marks| marks.keys().any(|key| own.iter().any(|start| key.starts_with(start))));
+    let mut conditions = items(service, "/status/conditions").filter_map(|found| text(found, "/type"));
+    is_marked || conditions.any(|kind| kind == "cilium.io/IPAMRequestSatisfied")
 }
 
 /// Services that somebody answers at.
@@ -470,6 +500,10 @@ mod tests {
                         role("group", "acme.example.com", &["*"], &["*"]),
                         role("all", "*", &["*"], &["*"]),
                         role("secrets", "*", &["secrets"], &["update"]),
+                        role("scaler", "*", &["*/scale"], &["update"]),
+                        role("reporter", "example.com", &["widgets/status"], &["update"]),
+                        role("elected", "coordination.k8s.io", &["leases"], &["update"]),
+                        role("copies", "snapshot.storage.k8s.io", &["volumesnapshots"], &["update"]),
                         named,
                     ]),
                 ),
@@ -481,6 +515,10 @@ mod tests {
                         binding("group", "ops/acme"),
                         binding("all", "ops/admin"),
                         binding("secrets", "ops/copier"),
+                        binding("scaler", "ops/scaler"),
+                        binding("reporter", "ops/reporter"),
+                        binding("elected", "ops/elected"),
+                        binding("copies", "ops/copies"),
                         binding("named", "ops/named"),
                         binding("nowhere", "ops/nobody"),
                     ]),
@@ -511,6 +549,12 @@ mod tests {
         assert_eq!(below, ["ops/acme", "ops/operator", "shop/gadgets"]);
         assert!(read.powers.below("example.org").is_empty());
         assert!(read.powers.is_everything("ops/admin") && !read.powers.is_everything("ops/copier"));
+        // Whoever may scale everything may not change everything.
+        assert!(!read.powers.is_everything("ops/scaler"));
+        // Below Kubernetes' own domains everybody has something.
+        assert!(read.powers.below("hold.x.k8s.io").is_empty());
+        let copies = read.powers.below("snapshot.storage.kubernetes.io");
+        assert_eq!(copies.into_iter().map(String::as_str).collect::<Vec<_>>(), ["ops/copies"]);
         assert_eq!(
             (registrable("a.b.example.com"), registrable("k8s.aws"), registrable("")),
             ("example.com", "k8s.aws", "")
@@ -561,7 +605,13 @@ mod tests {
         let ready: Vec<bool> = read.services.iter().map(|service| service.ready).collect();
         assert_eq!(ready, [true, false, false, false]);
         assert_eq!(read.services[3].addresses, ["203.0.113.7", "lb.example.com"]);
-        assert!(read.services[3].balanced && !read.services[0].balanced);
+        assert!(read.services[3].balanced && !read.services[0].balanced && !read.services[3].given_inside);
+        for inside in [
+            json!({"metadata": {"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}}}),
+            json!({"status": {"conditions": [{"type": "cilium.io/IPAMRequestSatisfied", "status": "True"}]}}),
+        ] {
+            assert!(is_given_inside(&inside), "{inside}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ mod finalizers;
 mod leaks;
 mod services;
 
+use jiff::Timestamp;
+
 use super::{Foretold, Judged, Live, Rule, Severity, Thing};
 use crate::preflight::count;
 use crate::teardown::inventory::{Complete, Item};
@@ -29,6 +31,10 @@ pub(super) const ALL: [Judge; 10] = [
 
 /// What is being deleted for so long is stuck.
 const PATIENCE: crate::duration::Duration = crate::duration::Duration::from_seconds(60);
+/// Finalizers that clear by themselves as soon as nothing uses what carries them, and a teardown takes its users.
+const USED: [&str; 2] = ["kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"];
+/// What a namespace says of itself while what is in it goes.
+const REMAINING: &str = "NamespaceContentRemaining:";
 /// How many names a line of evidence holds.
 const NAMED: usize = 3;
 
@@ -68,7 +74,8 @@ fn inventory(live: &Live<'_>) -> Judged {
 fn stuck(live: &Live<'_>) -> Judged {
     let going: Vec<Thing<'_>> = live.going().filter(|thing| thing.item.going).collect();
     let mut findings = Vec::new();
-    let held = |thing: &&Thing<'_>| !thing.item.finalizers.is_empty();
+    let held =
+        |thing: &&Thing<'_>| thing.item.finalizers.iter().any(|finalizer| !USED.contains(&finalizer.name.as_str()));
     let is_old = |thing: &&Thing<'_>| thing.item.since.is_none_or(|since| between(since, live.now) >= PATIENCE);
     let old: Vec<&Thing<'_>> = going.iter().filter(held).filter(is_old).collect();
     if let Some(first) = old.first() {
@@ -97,7 +104,9 @@ fn stuck(live: &Live<'_>) -> Judged {
     for namespace in namespaces {
         terminating += 1;
         let since = namespace.going.as_deref().unwrap_or_default();
-        let severity = if namespace.held_by.is_empty() { Severity::Note } else { Severity::Wedges };
+        let is_old = since.parse::<Timestamp>().ok().is_none_or(|since| between(since, live.now) >= PATIENCE);
+        let holds = |line: &String| is_old || !line.starts_with(REMAINING);
+        let severity = if namespace.held_by.iter().any(holds) { Severity::Wedges } else { Severity::Note };
         let finding = Foretold::new(
             Rule::Stuck,
             severity,

@@ -173,7 +173,7 @@ async fn looked(arguments: &Arguments, made: &Made, output: &mut Output<'_>) -> 
         })?;
         return Ok(report.exit());
     }
-    let Looked { inventory: all, claims } = inventory::looked(&asked).await?;
+    let Looked { inventory: all, claims, .. } = inventory::looked(&asked).await?;
     let snapshot = inventory::stored(&cluster, workflows).await?;
     let stays = Stays::default();
     let began = Began { claims: &claims, before: None, snapshot: snapshot.as_ref(), stays: &stays };
@@ -232,7 +232,7 @@ async fn removed(
     let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(options.policy.as_str())));
     // What comes after the nodes comes only when all of them are gone.
     let mut left = None;
-    if report.as_ref().is_none_or(|report| report.statistics.gone == report.statistics.nodes) {
+    if teardown::all_gone(report.as_ref(), ended.as_ref().map(|(_, record)| record)) {
         let tools = Primitives {
             kubeconfig: &|| arguments.cluster.for_programs(),
             helm: arguments.helm.as_deref(),

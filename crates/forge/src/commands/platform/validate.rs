@@ -1,7 +1,6 @@
 //! `forge platform validate`
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use forge_core::code::Code;
@@ -11,21 +10,20 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::graph::Scope;
 use forge_core::plan::plan;
-use forge_core::truth::{self, Branch, Judged};
+use forge_core::truth::{self, Judged};
 use jiff::Timestamp;
 
 use super::deploy;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
 use crate::commands::selection;
-use crate::git;
 use crate::git_reader::GitCredentials;
 use crate::interrupt::Interrupts;
 use crate::load;
 use crate::output::Output;
 use crate::run_report::{self, validation};
 use crate::runtime::block_on;
-use crate::truth::{Looker, Question, follow};
+use crate::truth::{Looker, Question, Tip, follow};
 
 /// Say what is true of an environment: every node, what runs, rules on live objects, windows, controllers
 ///
@@ -96,7 +94,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         graph: &graph,
         nodes: &nodes,
         plan: &plan,
-        branch: held(&root, branch, &commit, arguments.commit.is_some()),
+        // Who names a commit means that one.
+        tip: if arguments.commit.is_some() { Tip::Given } else { Tip::Branch { checkout: &root, branch } },
         commit,
         tree: &root,
         is_checkout: true,
@@ -138,16 +137,4 @@ fn allowed(codes: Option<&str>) -> Result<BTreeSet<Code>, Failure> {
     truth::allowed(codes).map_err(|why| {
         Failure::new(Code::BadArgument, format!("--allow: {why}")).hint("docs/errors/README.md lists the codes")
     })
-}
-
-/// Whether the branch that Argo CD reads holds this commit now. Who names a commit means that one.
-fn held(root: &Path, branch: &str, commit: &CommitId, named: bool) -> Branch {
-    if named {
-        return Branch::Holds;
-    }
-    match git::tip(root, branch) {
-        Some(tip) if tip == commit.as_str() => Branch::Holds,
-        Some(tip) => Branch::Moved { branch: branch.to_owned(), tip },
-        None => Branch::NotRead { branch: branch.to_owned() },
-    }
 }

@@ -78,13 +78,16 @@ fn config_map(namespace: &str, packed: &Packed, number: usize, piece: &[u8]) -> 
 pub(crate) async fn snapshot(cluster: &Cluster, workflows: &str, argocd: &str, say: &mut dyn FnMut(&str)) -> Before {
     let kept = cluster.get(&path::object(&path::config_maps(workflows), SNAPSHOT)).await;
     let prepared = prepare::prepared(cluster, workflows, argocd).await;
-    // A platform that is there already is not what was there before it; whoever may not look cannot know.
-    if !matches!((kept, prepared), (Ok(None), Ok(None))) {
-        return Before::nothing();
-    }
-    let taken = match take(cluster, None).await {
-        Ok(inventory) => Snapshot::of(&inventory).packed().map_err(|error| error.to_string()),
-        Err(failure) => Err(failure.message),
+    let taken = match (kept, prepared) {
+        (Ok(None), Ok(None)) => match take(cluster, None).await {
+            Ok(inventory) => Snapshot::of(&inventory).packed().map_err(|error| error.to_string()),
+            Err(failure) => Err(failure.message),
+        },
+        // A platform that is there already is not what was there before it.
+        (Ok(Some(_)), _) | (_, Ok(Some(_))) => return Before::nothing(),
+        // Whoever may not look cannot know.
+        (Err(error), _) => Err(error.to_string()),
+        (_, Err(failure)) => Err(failure.message),
     };
     match taken {
         Ok(packed) => Before { workflows: workflows.to_owned(), packed: Some(packed), kept: Cell::new(false) },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::executor::PvPolicy;
 use crate::preflight::count;
-use crate::teardown::rehearse::{Foretold, Judged, Live, Rule, Severity};
+use crate::teardown::rehearse::{Foretold, Judged, Live, Rule, Service, Severity};
 use crate::teardown::whose::Whose;
 use crate::teardown::{Volume, restored};
 
@@ -98,14 +98,17 @@ pub(super) fn volumes(live: &Live<'_>) -> Judged {
 /// Load balancers of services that go.
 pub(super) fn load_balancers(live: &Live<'_>) -> Judged {
     let (mut balanced, mut leaking, mut waiting) = (0, vec![], vec![]);
+    let asking = live.facts.services.iter().filter(|service| service.balanced);
+    let asking: BTreeMap<&str, &Service> = asking.map(|service| (service.uid.as_str(), service)).collect();
     for thing in live.going().filter(|thing| thing.kind.is(("", "services"))) {
-        let service = live.facts.services.iter().find(|service| service.uid == thing.item.uid && service.balanced);
-        let Some(service) = service else { continue };
+        let Some(service) = asking.get(thing.item.uid.as_str()) else { continue };
         balanced += 1;
         let addresses = service.addresses.join(", ");
         let cleaned = thing.item.finalizers.iter().any(|finalizer| finalizer.name == CLEANUP);
         match (service.addresses.is_empty(), cleaned, thing.item.finalizers.is_empty()) {
-            (false, false, true) => leaking.push(format!("{}: {addresses}, and no finalizer", thing.told())),
+            (false, false, true) if !service.given_inside => {
+                leaking.push(format!("{}: {addresses}, and no finalizer", thing.told()));
+            }
             (true, true, _) => waiting.push(format!("{}: {CLEANUP}, and no address", thing.told())),
             _ => {}
         }

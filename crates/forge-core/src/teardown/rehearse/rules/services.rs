@@ -10,8 +10,17 @@ fn owner<'l>(live: &'l Live<'_>, reference: &ServiceRef) -> Option<&'l Whose> {
     live.facts.service(reference).map(|service| live.ownership.of_uid(&service.uid))
 }
 
+/// A kind is there and could not be read, so that nothing is known of its objects. That is told by a rule of its own.
+fn is_unread(live: &Live<'_>, of: (&str, &str)) -> bool {
+    let listed = live.inventory.kind(of).is_none() || live.inventory.known(of).is_some();
+    !listed || live.facts.gaps.iter().any(|gap| gap.what == of.1)
+}
+
 /// Why nobody answers at a service now.
 fn silent(live: &Live<'_>, reference: &ServiceRef) -> Option<&'static str> {
+    if is_unread(live, ("", "services")) || is_unread(live, ("discovery.k8s.io", "endpointslices")) {
+        return None;
+    }
     match live.facts.service(reference) {
         None => Some("is not there"),
         Some(service) if !service.ready => Some("has no endpoint that is ready"),
@@ -117,17 +126,21 @@ pub(super) fn webhooks(live: &Live<'_>) -> Judged {
 
 /// Objects that nobody converts can be neither listed nor deleted.
 pub(super) fn conversions(live: &Live<'_>) -> Judged {
-    let (mut silent_now, mut later, mut converted) = (Vec::new(), Vec::new(), 0);
+    let (mut silent_now, mut theirs, mut later, mut converted) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for definition in &live.facts.definitions {
         let Some(service) = &definition.conversion else { continue };
         converted += 1;
+        let (plural, group) = definition.name.split_once('.').unwrap_or((&definition.name, ""));
+        let listed = live.inventory.known((group, plural)).map(Complete::items);
         if let Some(why) = silent(live, service) {
-            silent_now.push(format!("{}: {service} {why}", definition.name));
+            // What has no objects that go, and of which that is known, is in nobody's way.
+            let concerns = listed.is_none_or(|all| all.iter().any(|item| live.ownership.of(item).goes()));
+            let found = if concerns { &mut silent_now } else { &mut theirs };
+            found.push(format!("{}: {service} {why}", definition.name));
             continue;
         }
         let Some(goes) = owner(live, service).filter(|goes| goes.goes()) else { continue };
-        let (plural, group) = definition.name.split_once('.').unwrap_or((&definition.name, ""));
-        let all = live.inventory.known((group, plural)).map(Complete::items).unwrap_or_default();
+        let all = listed.unwrap_or_default();
         let outlive = |item: &&Item| live.order.outlives(live.ownership.of(item), goes);
         let outliving: Vec<String> = all.iter().filter(outlive).map(Item::place).collect();
         if !outliving.is_empty() {
@@ -144,6 +157,16 @@ pub(super) fn conversions(live: &Live<'_>) -> Judged {
             "let its service answer again, or take the conversion away where one version is enough: `kubectl patch crd NAME --type=merge -p '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}'`",
         );
         findings.push(finding.because(silent_now));
+    }
+    if !theirs.is_empty() {
+        let finding = Foretold::new(
+            Rule::Conversions,
+            Severity::Note,
+            format!("{} that nobody converts now, without objects that go", count(theirs.len(), "definition")),
+            "it does not stand in the way",
+            "tell whoever they belong to",
+        );
+        findings.push(finding.because(theirs));
     }
     if !later.is_empty() {
         let finding = Foretold::new(

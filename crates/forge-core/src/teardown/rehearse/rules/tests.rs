@@ -170,6 +170,27 @@ fn what_clears_a_finalizer_must_go_after_what_carries_it() {
     // Nobody's, in a namespace that goes last.
     let nobody = World::new().operated(1).widget(object("shop/one", held("widgets.example.com/clean")));
     nobody.speaks(Rule::Controllers, Severity::Wedges, &["goes with namespace shop", "when all nodes are gone"]);
+    // Whoever looks after copies of volumes is installed like any other controller.
+    let copies = |node: &str| {
+        let rules = json!({"rules": [{"apiGroups": ["snapshot.storage.k8s.io"], "resources": ["volumesnapshots"], "verbs": ["patch"]}]});
+        let binding = json!({
+            "roleRef": {"kind": "ClusterRole", "name": "copies"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "ops", "name": "operator"}],
+        });
+        let copy = held("snapshot.storage.kubernetes.io/volumesnapshot-bound-protection");
+        World::new()
+            .add(DEFINITIONS, object("volumesnapshots.snapshot.storage.k8s.io", json!({})))
+            .add("clusterroles.rbac.authorization.k8s.io", with(object("copies", json!({})), rules))
+            .add("clusterrolebindings.rbac.authorization.k8s.io", with(object("copies", json!({})), binding))
+            .add("deployments.apps", with(of("a/operator", "ops/operator", json!({})), workload(1)))
+            .add("volumesnapshots.snapshot.storage.k8s.io", of(node, "shop/copy", copy))
+    };
+    copies("a/app").silent(Rule::Controllers);
+    copies("a/side").speaks(
+        Rule::Controllers,
+        Severity::Wedges,
+        &["volumesnapshots.snapshot.storage.k8s.io shop/copy"],
+    );
     // Somebody else's stays, and so does what has no finalizer of its own.
     World::new().operated(1).widget(object("other/one", held("widgets.example.com/clean"))).silent(Rule::Controllers);
     World::new().operated(1).widget(widget("a/side", held("kubernetes.io/pvc-protection"))).silent(Rule::Controllers);
@@ -349,6 +370,9 @@ fn objects_must_not_outlive_who_converts_them() {
     converting(object("other/theirs", json!({})), true).speaks(Rule::Conversions, Severity::Wedges, &["other/theirs"]);
     let silent = converting(of("a/app", "shop/one", json!({})), false);
     silent.speaks(Rule::Conversions, Severity::Wedges, &["nobody converts now", "no endpoint"]);
+    // Of somebody else, with objects of somebody else: broken, and in nobody's way.
+    let theirs = converting(object("other/theirs", json!({})), false);
+    theirs.speaks(Rule::Conversions, Severity::Note, &["without objects that go", "no endpoint"]);
 }
 
 #[test]
@@ -389,6 +413,9 @@ fn what_is_being_deleted_and_does_not_go_is_stuck() {
         &["configmaps shop/settings, of a/app", "since 2026-11-16T10:08:00Z"],
     );
     deleted(5).silent(Rule::Stuck);
+    // A claim that a pod still uses goes when the pod does.
+    let used = json!({"finalizers": ["kubernetes.io/pvc-protection"], "deletionTimestamp": "2026-11-16T09:00:00Z"});
+    World::new().add("persistentvolumeclaims", of("a/app", "shop/data", used)).silent(Rule::Stuck);
     let theirs = json!({"finalizers": ["example.com/hold"], "deletionTimestamp": "2026-11-16T09:00:00Z"});
     World::new().add("configmaps", object("other/x", theirs)).silent(Rule::Stuck);
     let namespace = |name: &str, message: Option<&str>| {
@@ -411,6 +438,15 @@ fn what_is_being_deleted_and_does_not_go_is_stuck() {
         ],
     );
     namespace("going", None).speaks(Rule::Stuck, Severity::Note, &["namespace `going`"]);
+    // What is in it goes as well, for a while.
+    let emptied = |since: &str| {
+        let own = json!({"labels": {MANAGED_BY: "forge"}, "deletionTimestamp": since});
+        let left = json!([{"type": "NamespaceContentRemaining", "status": "True", "message": "pods. has 1"}]);
+        let status = json!({"status": {"phase": "Terminating", "conditions": left}});
+        World::new().add("namespaces", with(object("emptied", own), status))
+    };
+    emptied("2026-11-16T10:09:55Z").speaks(Rule::Stuck, Severity::Note, &["namespace `emptied`"]);
+    emptied("2026-11-16T10:00:00Z").speaks(Rule::Stuck, Severity::Wedges, &["pods. has 1"]);
 }
 
 fn volume(reclaim: &str, phase: &str, claim: &str) -> Value {
@@ -484,6 +520,10 @@ fn a_load_balancer_that_nothing_waits_for_leaks_and_one_that_never_came_is_waite
     );
     balancer("shop/edge", cleanup(), address()).silent(Rule::LoadBalancers);
     balancer("shop/edge", json!([]), json!([])).silent(Rule::LoadBalancers);
+    // MetalLB gives an address of its own network, and nothing of it is outside.
+    let inside = json!({"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}});
+    let balanced = json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": address()}}});
+    World::new().add("services", with(of("a/app", "shop/edge", inside), balanced)).silent(Rule::LoadBalancers);
     World::new()
         .add("services", with(of("a/app", "shop/plain", json!({})), json!({"spec": {"type": "ClusterIP"}})))
         .silent(Rule::LoadBalancers);
