@@ -302,7 +302,7 @@ fn gunzipped(bytes: &[u8]) -> Vec<u8> {
 fn archives_of_other_tools_are_taken() {
     let old = |name: &[u8]| Header::new(name, b'0', 7).with(257, &[0; 8]).with(156, &[0]).entry(b"content");
     let gnu = Header::new(b"gnu", b'0', 7).with(257, b"ustar  \0").with(345, b"not a prefix").entry(b"content");
-    let attributes = raw_pax(&[record("mtime", "1.5"), b"26 SCHILY.xattr.a=\xff\xfe1234\n".to_vec()].concat());
+    let attributes = raw_pax(&[record("mtime", "1.5"), b"25 SCHILY.xattr.a=\xff\xfe1234\n".to_vec()].concat());
     let entries = [
         entry("pax_global_header", b'g', &record("comment", "0123456789abcdef")),
         folder("./"),
