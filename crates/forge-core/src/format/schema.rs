@@ -7,16 +7,8 @@ use super::{cluster, environment_config, executor_environment, graph::files, ins
 use crate::teardown::{inventory, rehearse};
 
 /// The kinds that have a schema, by the name that `forge schema` takes.
-pub const KINDS: [&str; 8] = [
-    "Cluster",
-    "DependencyGraph",
-    "EnvironmentConfig",
-    "Forge",
-    "GraphOverride",
-    "PlatformCluster",
-    "ReleasePointer",
-    "SignaturePolicy",
-];
+pub const KINDS: [&str; 7] =
+    ["Cluster", "DependencyGraph", "EnvironmentConfig", "Forge", "GraphOverride", "PlatformCluster", "ReleasePointer"];
 
 /// What the executor and the plugin for Argo CD are given as a file and has a schema, by the name that `forge schema` takes; no
 /// file of an environment.
@@ -62,7 +54,6 @@ pub fn schema(kind: &str) -> Option<Schema> {
         "GraphOverride" => generate(SchemaGenerator::into_root_schema_for::<files::OverrideFile>),
         "PlatformCluster" => generate(SchemaGenerator::into_root_schema_for::<cluster::PlatformClusterSchema>),
         "ReleasePointer" => generate(SchemaGenerator::into_root_schema_for::<pointer::File>),
-        "SignaturePolicy" => generate(SchemaGenerator::into_root_schema_for::<crate::release::policy::File>),
         "SignaturePolicy" => generate(SchemaGenerator::into_root_schema_for::<crate::release::policy::File>),
         "BootstrapCheck" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapCheck>),
         "BootstrapPlan" => generate(SchemaGenerator::into_root_schema_for::<crate::install::BootstrapPlan>),
