@@ -15,6 +15,7 @@ pub mod key;
 pub mod manifest;
 pub mod metadata;
 pub mod policy;
+mod receipt;
 pub mod signature;
 
 pub use archive::{pack, unpack};
@@ -25,6 +26,7 @@ pub use image::{BadReference, ImageReference};
 pub use manifest::Manifest;
 pub use metadata::{ArtifactReference, Builder, LayerSummary, ReleaseMetadata, Source};
 pub use policy::SignaturePolicy;
+pub use receipt::{RECEIPT, receipt};
 
 use crate::code::Code;
 use crate::digest::Digest;

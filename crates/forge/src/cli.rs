@@ -10,6 +10,7 @@ use crate::commands::{
     adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, release,
     rotate, sandbox, schema, serve, status, why,
 };
+use crate::cmp;
 use crate::output::Output;
 use forge_core::exit::Exit;
 
@@ -68,10 +69,15 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs a command line and says how it ended. `executor` is another name of the binary: the container's entry point.
+/// Runs a command line and says how it ended. The binary has other names: `executor`, the container's entry point, and that of
+/// the plugin of Argo CD.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
     let args: Vec<OsString> = args.into_iter().collect();
-    if args.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "executor") {
+    let name = args.first().and_then(|program| Path::new(program).file_name());
+    if name.is_some_and(|name| name == cmp::NAME) {
+        return cmp::main(&args);
+    }
+    if name.is_some_and(|name| name == "executor") {
         return match executor::Entry::try_parse_from(args) {
             Ok(entry) => executor::enter(&entry),
             Err(error) => wrong(&error),

@@ -52,26 +52,34 @@ struct Settings {
 impl Settings {
     fn of_environment() -> Result<Self, Failure> {
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let folder = std::env::current_dir()
-            .map_err(|error| Failure::new(Code::NotARepository, format!("the current folder cannot be read: {error}")))?;
+        let folder = std::env::current_dir().map_err(|error| {
+            Failure::new(Code::NotARepository, format!("the current folder cannot be read: {error}"))
+        })?;
         let cache_bytes = match given("FORGE_CMP_CACHE_BYTES") {
             None => CACHE_BYTES,
             Some(value) => value.to_str().and_then(|value| value.parse().ok()).ok_or_else(|| {
-                Failure::new(Code::BadArgument, "FORGE_CMP_CACHE_BYTES must be a number of bytes").hint("for example 1073741824")
+                Failure::new(Code::BadArgument, "FORGE_CMP_CACHE_BYTES must be a number of bytes")
+                    .hint("for example 1073741824")
             })?,
         };
         // One that is named must be there; one that is only usual need not.
         let mounted = |name: &str, usual: &str| {
             given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| usual.exists()))
         };
-        let plain_http = given("FORGE_PLAIN_HTTP_REGISTRIES").and_then(|value| value.into_string().ok()).unwrap_or_default();
+        let plain_http =
+            given("FORGE_PLAIN_HTTP_REGISTRIES").and_then(|value| value.into_string().ok()).unwrap_or_default();
         Ok(Self {
             folder,
             cache: given("FORGE_CMP_CACHE").map_or_else(|| std::env::temp_dir().join("forge-cmp"), PathBuf::from),
             cache_bytes,
             policy: mounted("FORGE_CMP_POLICY", POLICY),
             registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_CONFIG),
-            plain_http: plain_http.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect(),
+            plain_http: plain_http
+                .split(',')
+                .map(str::trim)
+                .filter(|host| !host.is_empty())
+                .map(str::to_owned)
+                .collect(),
             limits: Limits::default(),
         })
     }
@@ -117,8 +125,13 @@ fn generate(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     let receipt = receipt(&project.pointer_hash, &project.pointer.digest.value, &output).text();
     let length = rendered.length + config.len() as u64 + receipt.len() as u64;
     if length > settings.limits.output {
-        let message = format!("`{}` renders to {length} bytes; at most {} are given to Argo CD", project.id, settings.limits.output);
-        return Err(Failure::new(Code::ReleaseTooLarge, message).hint("split the project, or leave out what is not needed"));
+        let message = format!(
+            "`{}` renders to {length} bytes; at most {} are given to Argo CD",
+            project.id, settings.limits.output
+        );
+        return Err(
+            Failure::new(Code::ReleaseTooLarge, message).hint("split the project, or leave out what is not needed")
+        );
     }
     write_all(&mut rendered, &config, &receipt, out).map_err(|error| Failure::write("standard output", &error))
 }

@@ -5,6 +5,7 @@ mod argocd;
 mod bootstrap;
 pub mod cli;
 mod cluster;
+mod cmp;
 mod commands;
 mod executor;
 mod failpoint;

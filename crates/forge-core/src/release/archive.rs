@@ -28,6 +28,9 @@ const LONGEST_EXTENSION: u64 = 64 << 10;
 /// The frame of gzip, and the largest window.
 const WINDOW: u8 = 16 + 15;
 
+/// Whoever is given files, by their paths.
+pub type Each<'e> = dyn FnMut(&str, Vec<u8>) -> Result<(), ReleaseError> + 'e;
+
 /// A layer of documents: one file each, in the order of their keys, without time or owner.
 ///
 /// # Errors
@@ -67,7 +70,7 @@ pub fn unpack(
     packed: &mut dyn Read,
     expected: &Descriptor,
     limits: &Limits,
-    each: &mut dyn FnMut(&str, Vec<u8>) -> Result<(), ReleaseError>,
+    each: &mut Each<'_>,
 ) -> Result<u64, ReleaseError> {
     let what = format!("layer `sha256:{}…`", expected.digest.short(12));
     if expected.size > limits.compressed {
@@ -231,7 +234,7 @@ struct Extended {
 fn entries(
     stream: &mut Stream<'_>,
     limits: &Limits,
-    each: &mut dyn FnMut(&str, Vec<u8>) -> Result<(), ReleaseError>,
+    each: &mut Each<'_>,
 ) -> Result<(), ReleaseError> {
     let mut paths = Paths::default();
     let mut count = 0_usize;
@@ -496,11 +499,12 @@ fn extension(kind: u8, content: &[u8]) -> Result<Extended, String> {
     let mut extended = Extended { any: kind != b'g', ..Extended::default() };
     if kind == b'L' {
         let path = std::str::from_utf8(text(content)).map_err(|_| "a path is not UTF-8".to_owned())?;
-        return named_once(extended, path);
+        named_once(&mut extended, path)?;
+        return Ok(extended);
     }
     for (key, value) in records(content)? {
         match key {
-            "path" if kind == b'x' => extended = named_once(extended, value)?,
+            "path" if kind == b'x' => named_once(&mut extended, value)?,
             "size" if kind == b'x' && extended.size.is_none() => {
                 let digits = Some(value).filter(|value| value.bytes().all(|b| b.is_ascii_digit()));
                 let size = digits.and_then(|digits| digits.parse::<u64>().ok());
@@ -514,11 +518,13 @@ fn extension(kind: u8, content: &[u8]) -> Result<Extended, String> {
     Ok(extended)
 }
 
-fn named_once(extended: Extended, path: &str) -> Result<Extended, String> {
+/// Notes the name of an entry, which has one.
+fn named_once(extended: &mut Extended, path: &str) -> Result<(), String> {
     if extended.path.is_some() || path.is_empty() {
         return Err(format!("an entry has two names or none, the last is `{}`, expected one", clip(path)));
     }
-    Ok(Extended { path: Some(path.to_owned()), ..extended })
+    extended.path = Some(path.to_owned());
+    Ok(())
 }
 
 /// What writers add and nobody here looks at.

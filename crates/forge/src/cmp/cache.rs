@@ -111,7 +111,13 @@ impl Cache {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn keep(&self, key: &Digest, header: &Header, mut file: NamedTempFile, now: Timestamp) -> Result<Rendered, Failure> {
+    pub(super) fn keep(
+        &self,
+        key: &Digest,
+        header: &Header,
+        mut file: NamedTempFile,
+        now: Timestamp,
+    ) -> Result<Rendered, Failure> {
         let kept = || -> io::Result<Rendered> {
             let mut line = serde_json::to_vec(header)?;
             line.resize(usize::try_from(START).unwrap_or(usize::MAX) - 1, b' ');

@@ -45,26 +45,31 @@ impl Project {
     /// # Errors
     /// When it is no folder of a project, or one of its files cannot be used.
     pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
-        let root = settings.folder.ancestors().find(|folder| folder.join(INSTALLATION_FILE).is_file()).ok_or_else(|| {
-            Failure::new(Code::NotARepository, format!("no {INSTALLATION_FILE} here or in a folder above"))
-                .hint("an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path")
-        })?;
+        let root =
+            settings.folder.ancestors().find(|folder| folder.join(INSTALLATION_FILE).is_file()).ok_or_else(|| {
+                Failure::new(Code::NotARepository, format!("no {INSTALLATION_FILE} here or in a folder above")).hint(
+                    "an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path",
+                )
+            })?;
         let installation = required(root, INSTALLATION_FILE)?;
         let context = Context::new(Some(&Content::Bytes(installation.clone())), std::iter::empty());
         let Some(forge) = &context.installation else {
-            return Err(Failure::unusable(inspect(&context, INSTALLATION_FILE, &Content::Bytes(installation)).findings));
+            return Err(Failure::unusable(
+                inspect(&context, INSTALLATION_FILE, &Content::Bytes(installation)).findings,
+            ));
         };
         let path = settings.folder.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default().to_owned();
         let pointer_path = format!("{path}/release.yaml");
         let Role::Pointer { environment, repo, project } = context.layout.role(&pointer_path) else {
             let message = format!("`{}` is not the folder of a project", clip(&path));
-            return Err(Failure::new(Code::BadArgument, message)
-                .hint("an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path"));
+            return Err(Failure::new(Code::BadArgument, message).hint(
+                "an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path",
+            ));
         };
         let id: ProjectId = format!("{repo}/{project}").parse().map_err(|error| Failure::new(Code::BadName, error))?;
         let environment = forge.environments.get(environment).map(|environment| environment.name.value.clone());
-        let environment =
-            environment.ok_or_else(|| Failure::new(Code::BadArgument, format!("`{}` is of no environment", clip(&path))))?;
+        let environment = environment
+            .ok_or_else(|| Failure::new(Code::BadArgument, format!("`{}` is of no environment", clip(&path))))?;
         let bytes = required(root, &pointer_path)?;
         let pointer_hash = Digest::of(&bytes);
         let inspected = inspect(&context, &pointer_path, &Content::Bytes(bytes));
@@ -104,7 +109,8 @@ fn required(root: &Path, path: &str) -> Result<Vec<u8>, Failure> {
 /// A regular file of the repository within the limits of every other read; nothing where there is none.
 fn optional(root: &Path, path: &str) -> Result<Option<Vec<u8>>, Failure> {
     let bounded = Limits::FILE.bytes as u64;
-    read_plain(&root.join(path), bounded).map_err(|why| Failure::new(Code::Unreadable, format!("failed to read `{path}`: {why}")))
+    read_plain(&root.join(path), bounded)
+        .map_err(|why| Failure::new(Code::Unreadable, format!("failed to read `{path}`: {why}")))
 }
 
 /// The bytes of a regular file, no link and not more than so many bytes; nothing where there is none.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::Settings;
 use super::cache::{Cache, Header, Rendered, begin};
 use super::project::{POLICY_FILE, Project, read_plain};
-use crate::registry::{Options, Reference, Registry};
+use crate::registry::{Credentials, Options, Reference, Registry};
 use crate::release::verified;
 use crate::runtime::block_on;
 
@@ -41,7 +41,10 @@ impl Policy {
         let mut rules = None;
         if let Some(path) = &settings.policy {
             let shown = path.display().to_string();
-            let missing = || Failure::new(Code::BadSignaturePolicy, format!("`{shown}` is missing")).hint("mount it, or unset FORGE_CMP_POLICY");
+            let missing = || {
+                Failure::new(Code::BadSignaturePolicy, format!("`{shown}` is missing"))
+                    .hint("mount it, or unset FORGE_CMP_POLICY")
+            };
             // What Kubernetes mounts is a link to a folder that it replaces, so this one is followed.
             let real = path.canonicalize().map_err(|_| missing())?;
             let bytes = read_plain(&real, LARGEST_POLICY)
@@ -87,10 +90,12 @@ pub(super) fn rendered(
     let pulled = block_on(async {
         tokio::time::timeout(LONGEST, pull(settings, project, policy, cache)).await.unwrap_or_else(|_| {
             let message = format!("`{}` could not be pulled within {} s", project.repository, LONGEST.as_secs());
-            Err(Failure::new(Code::RegistryTimeout, message).hint("look at the registry; Argo CD tries again when it is refreshed"))
+            Err(Failure::new(Code::RegistryTimeout, message)
+                .hint("look at the registry; Argo CD tries again when it is refreshed"))
         })
     })??;
-    let cannot = |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
+    let cannot =
+        |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
     let sorted = sort(pulled.packed, &pulled.layer, &settings.limits, cache, project)?;
     let mut file = cache.unfinished()?;
     begin(&mut file).map_err(cannot)?;
@@ -110,7 +115,8 @@ struct Pulled {
 async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &Cache) -> Result<Pulled, Failure> {
     let registry = Registry::new(Options {
         plain_http: settings.plain_http.clone(),
-        config: settings.registry_config.clone(),
+        credentials: settings.registry_config.clone().map_or(Credentials::None, Credentials::Mounted),
+        ..Options::default()
     })?;
     let (repository, pointer) = (&project.repository, &project.pointer);
     let reference = Reference::Digest(pointer.digest.value.clone());
@@ -120,7 +126,7 @@ async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &C
         Some(rules) => verified(&registry, repository, &descriptor, rules, Timestamp::now()).await?,
         None => None,
     };
-    let mut metadata = Vec::new();
+    let mut metadata: Vec<u8> = Vec::new();
     registry.blob(repository, &manifest.metadata, settings.limits.manifest as u64, &mut metadata).await?;
     let metadata = ReleaseMetadata::read(&metadata, &manifest.metadata, &settings.limits)?;
     if metadata.project != project.id || metadata.source.commit != pointer.release.value {
@@ -151,19 +157,18 @@ fn sort(
     cache: &Cache,
     project: &Project,
 ) -> Result<Sorted, Failure> {
-    let cannot = |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
+    let cannot =
+        |error: io::Error| Failure::new(Code::CannotCache, format!("failed to write what is rendered: {error}"));
     packed.seek(SeekFrom::Start(0)).map_err(cannot)?;
     let texts = cache.unfinished()?;
     let mut writer = BufWriter::new(texts);
     let mut found: Vec<(Key, u64, u64)> = Vec::new();
     let mut end = 0_u64;
-    let mut trouble: Option<Failure> = None;
     let mut each = |path: &str, bytes: Vec<u8>| -> Result<(), ReleaseError> {
         for document in documents(path, &bytes, limits)? {
             let text = format!("---\n{}", document.text());
-            if trouble.is_none() && let Err(error) = writer.write_all(text.as_bytes()) {
-                trouble = Some(cannot(error));
-            }
+            let written = writer.write_all(text.as_bytes());
+            written.map_err(|error| ReleaseError::Write { what: "what is rendered".to_owned(), error })?;
             found.push((document.key(), end, text.len() as u64));
             end += text.len() as u64;
             if end > limits.output {
@@ -173,11 +178,9 @@ fn sort(
         Ok(())
     };
     unpack(&mut BufReader::new(packed), layer, limits, &mut each)?;
-    if let Some(trouble) = trouble {
-        return Err(trouble);
-    }
     if found.is_empty() {
-        let message = format!("release `{}` has nothing for environment `{}`", project.pointer.digest.value, project.environment);
+        let message =
+            format!("release `{}` has nothing for environment `{}`", project.pointer.digest.value, project.environment);
         return Err(Failure::new(Code::ReleaseEmpty, message)
             .hint("with `prune` an empty release would delete everything; to remove a project use `forge platform teardown --scope`"));
     }
@@ -186,8 +189,8 @@ fn sort(
         [(first, ..), (second, ..)] if first == second => Some(first),
         _ => None,
     }) {
-        let message = format!("release `{}` has `{twice}` twice", project.pointer.digest.value);
-        return Err(Failure::new(Code::ReleaseMalformed, message).hint("build it again; `forge release build` refuses that"));
+        let what = format!("release `{}`", project.pointer.digest.value);
+        return Err(ReleaseError::Twice { what, document: twice.to_string() }.into());
     }
     let texts = writer.into_inner().map_err(|error| cannot(error.into_error()))?;
     Ok(Sorted { texts, places: found.into_iter().map(|(_, start, length)| (start, length)).collect() })
