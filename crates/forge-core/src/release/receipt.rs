@@ -37,7 +37,7 @@ mod tests {
         let (pointer, release, output) = (digest("pointer"), digest("release"), digest("output"));
         let text = receipt(&pointer, &release, &output).text();
         let wanted = format!(
-            "apiVersion: v1\ndata:\n  output: {output}\n  pointer: {pointer}\n  release: {release}\nkind: ConfigMap\nmetadata:\n  \
+            "apiVersion: v1\ndata:\n  output: \"{output}\"\n  pointer: \"{pointer}\"\n  release: \"{release}\"\nkind: ConfigMap\nmetadata:\n  \
              labels:\n    app.kubernetes.io/managed-by: forge\n  name: forge-receipt\n"
         );
         assert_eq!(text, wanted);

@@ -73,13 +73,6 @@ fn artifact(kind: &str, subject: Option<&Descriptor>) -> (Tree, Descriptor) {
     (layout.tree(), made)
 }
 
-fn bytes_of(tree: &Tree, what: &Descriptor) -> Vec<u8> {
-    match tree.get(&format!("blobs/sha256/{}", what.digest.short(64))) {
-        Some(Entry::File { content, .. }) => content.clone(),
-        other => panic!("{other:?}"),
-    }
-}
-
 async fn push_all(
     registry: &Registry,
     to: &RepositoryName,
