@@ -66,7 +66,8 @@ impl Project {
                 "an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path",
             ));
         };
-        let id: ProjectId = format!("{repo}/{project}").parse().map_err(|error| Failure::new(Code::WrongName, error))?;
+        let id: ProjectId =
+            format!("{repo}/{project}").parse().map_err(|error| Failure::new(Code::WrongName, error))?;
         let environment = forge.environments.get(environment).map(|environment| environment.name.value.clone());
         let environment = environment
             .ok_or_else(|| Failure::new(Code::BadArgument, format!("`{}` is of no environment", clip(&path))))?;
