@@ -5,6 +5,7 @@
 
 pub(crate) mod bus;
 pub(crate) mod root;
+pub(crate) mod signatures;
 
 use std::collections::BTreeSet;
 
@@ -341,6 +342,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
+    notes.extend(signatures::settle(cluster, places, wanted.handed, &mut done).await?);
     for receipt in &receipts {
         apply(cluster, receipt, false, &mut done).await?;
     }
