@@ -301,24 +301,17 @@ impl ArgoCd {
 
     /// Asks for a comparison and waits for it: what comes back was read after the comparison began with our request.
     pub(crate) async fn refresh(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
-        self.compare(id, "normal").await
+        self.compare(id, "normal", REFRESH_PATIENCE).await
     }
 
     /// The same, and whatever Argo CD kept of it does not count, an error neither: it is rendered anew.
     pub(crate) async fn refresh_hard(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
-        self.compare(id, "hard").await
+        self.compare(id, "hard", RENDER_PATIENCE).await
     }
 
-    async fn compare(&self, id: &ApplicationId, how: &str) -> Result<Application, ClusterError> {
+    async fn compare(&self, id: &ApplicationId, how: &str, patience: Duration) -> Result<Application, ClusterError> {
         let path = format!("/applications/{}?refresh={how}&appNamespace={}", id.name(), id.namespace);
-        let answer = self.send(Method::GET, &path, None, REFRESH_PATIENCE).await?;
-        Application::read(&answer).ok_or_else(|| ClusterError::Unreadable("not an Application".to_owned()))
-    }
-
-    /// The same past everything that Argo CD keeps: manifests, and what went wrong with them.
-    pub(crate) async fn render_anew(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
-        let path = format!("/applications/{}?refresh=hard&appNamespace={}", id.name(), id.namespace);
-        let answer = self.send(Method::GET, &path, None, RENDER_PATIENCE).await?;
+        let answer = self.send(Method::GET, &path, None, patience).await?;
         Application::read(&answer).ok_or_else(|| ClusterError::Unreadable("not an Application".to_owned()))
     }
 
