@@ -167,3 +167,188 @@ async fn rendered(cluster: &Cluster, places: &Places, ids: &[ApplicationId]) -> 
     }
     left
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    use base64::Engine as _;
+    use forge_core::code::Code;
+    use forge_core::executor::Access;
+    use forge_testkit::http::{Request, reply};
+    use serde_json::json;
+
+    use super::*;
+
+    const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1/applications/";
+    const SEEN: &str = "/api/v1/namespaces/argo/configmaps/forge-signatures-seen";
+    const CHANGED: &str = "2026-01-02T00:00:00Z";
+
+    /// A cluster with an Argo CD behind it.
+    struct Fake {
+        policy: Option<Value>,
+        seen: Option<Value>,
+        /// When the pod of the repo-server was made.
+        made: &'static str,
+        /// Argo CD renders.
+        renders: bool,
+        /// What is asked of it that is no looking, in order.
+        log: Vec<String>,
+    }
+
+    impl Fake {
+        fn new(policy: Option<&str>) -> Self {
+            let policy = policy.map(|version| {
+                let fields = json!([{"time": CHANGED}]);
+                json!({"metadata": {"uid": "u", "resourceVersion": version, "managedFields": fields}})
+            });
+            Self { policy, seen: None, made: "2026-01-01T00:00:00Z", renders: true, log: Vec::new() }
+        }
+
+        fn answer(&mut self, request: &Request) -> (u16, Value) {
+            let missing = || (404, json!({"kind": "Status", "code": 404, "message": "none", "reason": "NotFound"}));
+            let found = |object: Option<&Value>| object.map_or_else(missing, |object| (200, object.clone()));
+            let list = |items: Value| (200, json!({"metadata": {}, "items": items}));
+            let (path, query) = request.uri.split_once('?').unwrap_or((&request.uri, ""));
+            let sidecar = json!([{"name": "repo-server"}, {"name": CMP}]);
+            let application = |name: &str, plugin: &str| {
+                json!({
+                    "metadata": {"namespace": "argocd", "name": name},
+                    "spec": {"source": {"plugin": {"name": plugin}}},
+                })
+            };
+            match (request.method.as_str(), path) {
+                ("GET", "/api/v1/namespaces/argocd/configmaps/forge-signatures") => found(self.policy.as_ref()),
+                ("GET", SEEN) => found(self.seen.as_ref()),
+                ("PATCH", SEEN) => {
+                    let seen: Value = serde_json::from_slice(&request.body).unwrap();
+                    self.log.push(format!("seen {}", seen["data"]["version"].as_str().unwrap()));
+                    self.seen = Some(seen.clone());
+                    (200, seen)
+                }
+                ("GET", "/api/v1/namespaces/argocd/pods") => list(json!([
+                    {"metadata": {"name": "repo", "creationTimestamp": self.made}, "spec": {"containers": sidecar}},
+                ])),
+                ("GET", "/apis/apps/v1/namespaces/argocd/deployments") => list(json!([
+                    {"metadata": {"name": "repo"}, "spec": {"template": {"spec": {"containers": sidecar}}}},
+                    {"metadata": {"name": "server"}},
+                ])),
+                ("PATCH", path) if path.ends_with("/deployments/repo") => {
+                    self.log.push("restart".to_owned());
+                    self.made = "2026-01-03T00:00:00Z";
+                    (200, json!({}))
+                }
+                ("GET", "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications") => {
+                    list(json!([application("api", CMP), application("own", "other"), application("web", CMP)]))
+                }
+                ("GET", "/api/v1/namespaces/argo/secrets/forge-argocd") => {
+                    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+                    let server = encoded("http://argocd-server.argocd.svc");
+                    (200, json!({"data": {"server": server, "token": encoded("t")}}))
+                }
+                ("GET", path) if path.starts_with(PROXY) && query.contains("refresh=hard") => {
+                    let name = path.rsplit('/').next().unwrap();
+                    self.log.push(format!("render {name}"));
+                    if self.renders { (200, application(name, CMP)) } else { (400, json!({"message": "no"})) }
+                }
+                _ => missing(),
+            }
+        }
+    }
+
+    /// Serves it.
+    async fn served(fake: Fake) -> (Cluster, Arc<Mutex<Fake>>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let fake = Arc::new(Mutex::new(fake));
+        let shared = Arc::clone(&fake);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    let Some(request) = Request::read(&stream) else { return };
+                    let (code, answer) = shared.lock().unwrap().answer(&request);
+                    reply(&stream, code, &[], &answer.to_string());
+                });
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let access = Access::Path(kubeconfig.display().to_string());
+        (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), fake)
+    }
+
+    /// Settles on a cluster like this; gives what is left to do, and what was asked of the cluster.
+    async fn settled(fake: Fake, handed: bool) -> (Option<String>, Fake) {
+        let ((cluster, fake), places) = (served(fake).await, Places::default());
+        let note = settle(&cluster, &places, handed, &mut |_: &str| {}).await.unwrap();
+        // What is left to do is found again, and nothing else is.
+        assert_eq!(is_due(&cluster, &places).await.unwrap(), note.is_some());
+        let left = std::mem::replace(&mut *fake.lock().unwrap(), Fake::new(None));
+        (note, left)
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_policy_and_never_was_nothing_is_asked_for() {
+        let (note, fake) = settled(Fake::new(None), false).await;
+        assert_eq!((note, fake.log, fake.seen), (None, Vec::new(), None));
+    }
+
+    #[tokio::test]
+    async fn another_policy_has_pods_made_anew_and_everything_rendered_once_and_is_written_down_last() {
+        let (note, mut fake) = settled(Fake::new(Some("7")), false).await;
+        assert_eq!(note, None);
+        fake.log[1..3].sort();
+        assert_eq!(fake.log, ["restart", "render api", "render web", "seen u.7"]);
+        // Again: nothing.
+        fake.log.clear();
+        let (note, fake) = settled(fake, false).await;
+        assert_eq!((note, fake.log.len()), (None, 0));
+        // Who was killed before it was written down renders again, with pods that know the policy already.
+        let (_, mut fake) = settled(Fake { seen: None, ..fake }, false).await;
+        fake.log[..2].sort();
+        assert_eq!(fake.log, ["render api", "render web", "seen u.7"]);
+        // One that is gone takes no pod along.
+        fake.log.clear();
+        let (note, fake) = settled(Fake { policy: None, made: "2026-01-01T00:00:00Z", ..fake }, false).await;
+        assert_eq!((note, fake.log.last().map(String::as_str)), (None, Some("seen none")));
+        assert!(!fake.log.contains(&"restart".to_owned()), "{:?}", fake.log);
+    }
+
+    #[tokio::test]
+    async fn pods_of_an_argo_cd_of_somebody_else_are_his_to_restart_and_then_everything_is_rendered() {
+        let (note, fake) = settled(Fake::new(Some("7")), true).await;
+        let note = note.unwrap();
+        assert!(note.contains("pod repo of the repo-server") && note.contains("rollout restart"), "{note}");
+        assert_eq!((fake.log.len(), &fake.seen), (0, &None));
+        let (note, fake) = settled(Fake { made: "2026-01-02T00:00:01Z", ..fake }, true).await;
+        assert_eq!((note, fake.log.len()), (None, 3));
+        assert!(!fake.log.contains(&"restart".to_owned()), "{:?}", fake.log);
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_rendered_is_told_and_tried_again_the_next_time() {
+        let young = Fake { made: "2026-01-03T00:00:00Z", renders: false, ..Fake::new(Some("7")) };
+        let (note, fake) = settled(young, false).await;
+        assert!(note.as_ref().is_some_and(|note| note.contains("run this again")), "{note:?}");
+        assert_eq!((fake.log.len(), fake.seen), (2, None));
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_wrote_down_is_left_alone() {
+        let foreign = json!({"metadata": {"labels": {}}, "data": {"version": "u.7"}});
+        let (cluster, fake) = served(Fake { seen: Some(foreign), ..Fake::new(Some("7")) }).await;
+        let failure = settle(&cluster, &Places::default(), false, &mut |_: &str| {}).await.unwrap_err();
+        assert_eq!(failure.code, Code::ForeignObject);
+        assert_eq!(fake.lock().unwrap().log.len(), 0);
+    }
+}
