@@ -250,7 +250,11 @@ mod tests {
                 ("GET", path) if path.starts_with(PROXY) && query.contains("refresh=hard") => {
                     let name = path.rsplit('/').next().unwrap();
                     self.log.push(format!("render {name}"));
-                    if self.renders { (200, application(name, CMP)) } else { (400, json!({"message": "no"})) }
+                    if self.renders {
+                        (200, application(name, CMP))
+                    } else {
+                        (400, json!({"code": 3, "message": "no"}))
+                    }
                 }
                 _ => missing(),
             }
