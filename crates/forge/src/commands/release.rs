@@ -73,6 +73,11 @@ enum Format {
     Json,
 }
 
+/// So many objects, in words.
+fn objects(count: u32) -> String {
+    if count == 1 { "1 object".to_owned() } else { format!("{count} objects") }
+}
+
 /// How registries are reached, and which one is meant where only a project is named.
 #[derive(Debug, Args)]
 struct RegistryArguments {

@@ -11,7 +11,7 @@ use forge_core::name::{EnvironmentName, Namespace, ProjectId, clip};
 use forge_core::release::{ArtifactReference, Builder, Inputs, Limits, assemble};
 use serde_json::json;
 
-use super::{Format, RegistryArguments};
+use super::{Format, RegistryArguments, objects};
 use crate::cli::Global;
 use crate::interrupt::Interrupts;
 use crate::layout_folder::{self, LayoutFolder};
@@ -177,7 +177,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         )?;
         let (manifest, metadata) = (assembled.manifest, assembled.metadata);
         for (layer, summary) in &metadata.resources {
-            output.say(&format!("{} {layer}: {} documents", output.paint(Paint::Good, "built    "), summary.documents));
+            output.say(&format!("{} {layer}: {}", output.paint(Paint::Good, "built    "), objects(summary.documents)));
         }
         let to = match &target {
             Some(repository) => Some(Store::open(&registry, &Place::Registry(repository.clone()), &limits)?),
