@@ -42,6 +42,9 @@ pub(super) const EXCLUSIONS: (&str, &str) = ("reposerver.plugin.tar.exclusions",
 const LISTS: [&str; 3] = ["/repoServer/env", "/repoServer/extraContainers", "/repoServer/volumes"];
 /// What the cache may take, in bytes; the volume has room for what is being rendered beside it.
 const CACHE_BYTES: u64 = 1 << 30;
+/// How long is waited for registries, in seconds. Argo CD's controller gives a rendering 60 s, in which the repository is fetched and sent
+/// too; who is killed then says nothing.
+const TIMEOUT_SECONDS: u64 = 45;
 /// Of no policy.
 const NONE: &str = "none";
 
@@ -140,6 +143,7 @@ pub(super) fn sidecar(image: &str) -> Value {
         "env": [
             {"name": "FORGE_CMP_CACHE", "value": "/tmp/forge-cmp"},
             {"name": "FORGE_CMP_CACHE_BYTES", "value": CACHE_BYTES.to_string()},
+            {"name": "FORGE_CMP_TIMEOUT", "value": TIMEOUT_SECONDS.to_string()},
         ],
         // No limit for the processor: renderings come all at once, after a commit that changes all Applications.
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
@@ -283,6 +287,8 @@ repoServer:
           value: \"/tmp/forge-cmp\"
         - name: FORGE_CMP_CACHE_BYTES
           value: \"1073741824\"
+        - name: FORGE_CMP_TIMEOUT
+          value: \"45\"
       resources:
         requests:
           cpu: \"50m\"
@@ -382,7 +388,7 @@ repoServer:
         assert_eq!(names("/volumes"), volumes);
         assert_eq!(server["volumes"][1], json!({"name": "forge-cmp-tmp", "persistentVolumeClaim": {}}));
         let sidecar = &server["extraContainers"][0];
-        assert_eq!((&sidecar["image"], sidecar["env"].as_array().unwrap().len()), (&json!(IMAGE), 3));
+        assert_eq!((&sidecar["image"], sidecar["env"].as_array().unwrap().len()), (&json!(IMAGE), 4));
         assert_eq!(sidecar["resources"]["requests"]["cpu"], "50m");
         assert_eq!(sidecar["resources"]["limits"], json!({"memory": "1Gi"}));
         assert_eq!(sidecar["volumeMounts"][5]["name"], "mine");
