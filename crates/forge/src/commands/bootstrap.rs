@@ -94,7 +94,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     print: bool,
     /// Only make what is secret and is missing or due: the token of the Argo CD account, and the key that deliveries are signed
-    /// with. For those who make the rest by other means; says what it made, and nothing where nothing was made
+    /// with; and have everything rendered again where another policy of signatures counts. For those who make the rest by other
+    /// means; says what it made, and nothing where nothing was made
     #[arg(long, conflicts_with_all = ["check", "print"])]
     credentials: bool,
     /// How what --check and --print say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what is to be
