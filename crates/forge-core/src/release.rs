@@ -12,6 +12,7 @@ pub mod document;
 pub mod edges;
 mod expected;
 pub mod image;
+pub mod import;
 mod json;
 pub mod key;
 pub mod manifest;
