@@ -35,8 +35,9 @@ const POLICY: &str = "/etc/forge/cmp/policy.yaml";
 const REGISTRY_CONFIG: &str = "/secrets/registry/.dockerconfigjson";
 /// What the cache may take.
 const CACHE_BYTES: u64 = 1 << 30;
-/// Argo CD gives a plugin 90 s, in which it also sends the repository.
-const TIMEOUT: u64 = 75;
+/// Argo CD's controller waits 60 s for a rendering, in which the repository is fetched and sent as well, and then ends the plugin, whose
+/// message nobody would see.
+const TIMEOUT: u64 = 45;
 /// Longer than anybody waits.
 const MOST_SECONDS: u64 = 3_600;
 
