@@ -665,6 +665,9 @@ fn what_is_no_good_release_is_refused_with_its_file_and_nothing_of_it_appears() 
     assert!(world.render("dev").ok().contains("apiVersion: example.com/v1\n"));
 }
 
+/// What is done to a repository, and the code and the words that follow.
+type Change<'c> = (&'c dyn Fn(), &'c str, &'c [&'c str]);
+
 #[test]
 fn what_is_wrong_with_the_repository_is_told_with_its_file() {
     let (world, digest) = World::flat();
@@ -675,7 +678,7 @@ fn what_is_wrong_with_the_repository_is_told_with_its_file() {
         symlink(world.path("elsewhere.yaml"), world.path(name)).unwrap();
     };
     let wrong = |from: &str, to: &str| world.write(&pointed, &pointer(COMMIT, &digest).replace(from, to));
-    let cases: [(&dyn Fn(), &str, &[&str]); 15] = [
+    let cases: [Change<'_>; 15] = [
         (&|| fs::remove_file(world.path("repo/forge.yaml")).unwrap(), "C001", &["no forge.yaml in"]),
         (&|| linked("repo/forge.yaml"), "Y007", &["`forge.yaml`", "symbolic link"]),
         (&|| world.write("repo/forge.yaml", "kind: Forge\n"), "C006", &["forge.yaml:1"]),
