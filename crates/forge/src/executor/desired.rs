@@ -71,10 +71,15 @@ impl Desired {
     ///
     /// # Errors
     /// When there is no such environment, or what says how registries are reached cannot be used.
-    pub(super) fn releases(&self, environment: &str, options: &Options) -> Result<Option<Releases>, Failure> {
+    pub(super) fn releases(
+        &self,
+        environment: &str,
+        options: &Options,
+        prefix: &str,
+    ) -> Result<Option<Releases>, Failure> {
         let files = selection::environment(self.repository(), environment)?;
         let mounted = Credentials::Mounted(options.secrets.join("registry"));
-        Releases::of(self.repository(), files, &self.files(), mounted)
+        Releases::of(self.repository(), files, &self.files(), mounted, prefix)
     }
 
     /// Its files: a chart may be among them.

@@ -18,11 +18,13 @@ use forge_core::release::{Document, Limits, documents, expected};
 use forge_core::repository::{EnvironmentFiles, INSTALLATION_FILE, Repository};
 use futures::StreamExt as _;
 
-use crate::registry::{Credentials, Options, PLAIN_HTTP, Registry};
+use crate::registry::{Credentials, Options, Registry};
 use crate::release::place::repository;
 use crate::release::{Named, Place, Release, Store, Which};
 use crate::write_files::read_own;
 
+/// With what variables of `forge` begin; the executor's have nothing before them.
+pub(crate) const PREFIX: &str = "FORGE_";
 /// Releases that are read at once: each is in memory as a whole.
 const AT_ONCE: usize = 4;
 
@@ -52,7 +54,7 @@ pub(crate) struct Resolved {
 
 impl Releases {
     /// Those of an environment; nothing where it has no pointers, or nobody says where releases are kept. `credentials` are
-    /// looked at unless FORGE_REGISTRY_CONFIG names a file.
+    /// looked at unless a variable names a file; names of variables begin with `prefix`.
     ///
     /// # Errors
     /// When what the environment variables name cannot be used.
@@ -61,13 +63,14 @@ impl Releases {
         files: &EnvironmentFiles,
         tree: &Path,
         credentials: Credentials,
+        prefix: &str,
     ) -> Result<Option<Self>, Failure> {
         let Some(registry) = from.installation.registry.as_ref().filter(|_| !files.projects.is_empty()) else {
             return Ok(None);
         };
         let environment = &files.environment;
         Ok(Some(Self {
-            registry: Registry::new(options(credentials, std::env::var_os)?)?,
+            registry: Registry::new(options(prefix, credentials, std::env::var_os)?)?,
             prefix: registry.value.clone(),
             tree: tree.to_owned(),
             folder: environment.path.clone(),
@@ -155,20 +158,24 @@ pub(crate) fn nowhere(node: &NodeId) -> Failure {
 }
 
 /// How registries are spoken with, by the variables that every command reads.
-fn options(credentials: Credentials, variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Options, Failure> {
-    let given = |name: &'static str| variable(name).filter(|value| !value.is_empty());
-    let certificates = match given("FORGE_REGISTRY_CA").map(PathBuf::from) {
+fn options(
+    prefix: &str,
+    credentials: Credentials,
+    variable: impl Fn(String) -> Option<OsString>,
+) -> Result<Options, Failure> {
+    let given = |name: &str| variable(format!("{prefix}{name}")).filter(|value| !value.is_empty());
+    let certificates = match given("REGISTRY_CA").map(PathBuf::from) {
         None => None,
         Some(file) => Some(std::fs::read_to_string(&file).map_err(|error| {
             Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display()))
-                .hint("FORGE_REGISTRY_CA names a file of certificates as PEM")
+                .hint(format!("{prefix}REGISTRY_CA names a file of certificates as PEM"))
         })?),
     };
-    let plain_http = given(PLAIN_HTTP).and_then(|hosts| hosts.into_string().ok()).unwrap_or_default();
+    let plain_http = given("PLAIN_HTTP_REGISTRIES").and_then(|hosts| hosts.into_string().ok()).unwrap_or_default();
     let plain_http = plain_http.split(',').map(str::trim).filter(|host| !host.is_empty());
     Ok(Options {
         plain_http: plain_http.map(str::to_owned).collect(),
-        credentials: given("FORGE_REGISTRY_CONFIG").map_or(credentials, |file| Credentials::Named(file.into())),
+        credentials: given("REGISTRY_CONFIG").map_or(credentials, |file| Credentials::Named(file.into())),
         certificates,
         ..Options::default()
     })
@@ -181,17 +188,19 @@ mod tests {
     #[test]
     fn registries_are_spoken_with_as_the_environment_says() {
         let usual = || Credentials::Mounted("/secrets/registry".into());
-        let nothing = options(usual(), |_| None).unwrap();
+        let nothing = options("", usual(), |_| None).unwrap();
         assert_eq!((nothing.credentials, nothing.plain_http.len()), (usual(), 0));
-        let said = |name: &str| match name {
+        let said = |name: String| match name.as_str() {
             "FORGE_REGISTRY_CONFIG" => Some(OsString::from("/x/config.json")),
             "FORGE_PLAIN_HTTP_REGISTRIES" => Some(OsString::from("a:5000, ,b")),
             _ => Some(OsString::new()),
         };
-        let found = options(usual(), said).unwrap();
+        let found = options("FORGE_", usual(), said).unwrap();
         assert_eq!(found.credentials, Credentials::Named("/x/config.json".into()));
         assert_eq!(found.plain_http, ["a:5000", "b"]);
-        let missing = |name: &str| (name == "FORGE_REGISTRY_CA").then(|| OsString::from("/not/there"));
-        assert_eq!(options(usual(), missing).unwrap_err().code, Code::BadArgument);
+        // The executor has names of its own.
+        assert_eq!(options("", usual(), said).unwrap().plain_http.len(), 0);
+        let missing = |name: String| (name == "REGISTRY_CA").then(|| OsString::from("/not/there"));
+        assert_eq!(options("", usual(), missing).unwrap_err().code, Code::BadArgument);
     }
 }
