@@ -65,7 +65,7 @@ struct Missing {
 
 /// Compares the graph of every environment with its releases, those that were read.
 pub fn judge(repository: &Repository, read: &BTreeMap<EnvironmentName, Profiles>) -> Judged {
-    let mut missing: BTreeMap<(NodeId, Vec<NodeId>), (Missing, Vec<&EnvironmentName>)> = BTreeMap::new();
+    let mut missing: BTreeMap<_, (Missing, Vec<&EnvironmentName>)> = BTreeMap::new();
     // Whether each declared dependency is without a reason wherever that is known.
     let mut idle: BTreeMap<(Owner, Reference), bool> = BTreeMap::new();
     for files in &repository.environments {
