@@ -135,7 +135,7 @@ impl RegistryArguments {
 }
 
 /// A file that somebody named, as text, within limits; what goes wrong has this code.
-fn read_file(path: &Path, code: Code) -> Result<String, Failure> {
+pub(super) fn read_file(path: &Path, code: Code) -> Result<String, Failure> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     read_own(folder, name).map_err(|failure| Failure { code, ..failure })
