@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cmp;
 use crate::commands::{
     adopt, bootstrap, demo, env, executor, graph, history, init, lint, plan, platform, preflight, project, release,
     rotate, sandbox, schema, serve, status, why,
 };
-use crate::cmp;
 use crate::output::Output;
 use forge_core::exit::Exit;
 

@@ -80,7 +80,7 @@ fn objects(count: u32) -> String {
 
 /// How registries are reached, and which one is meant where only a project is named.
 #[derive(Debug, Args)]
-struct RegistryArguments {
+pub(super) struct RegistryArguments {
     /// Where releases are kept, for example registry.example.com/releases; that of forge.yaml if absent
     #[arg(long, value_name = "REGISTRY", env = "FORGE_REGISTRY")]
     registry: Option<String>,
@@ -97,7 +97,7 @@ struct RegistryArguments {
 
 impl RegistryArguments {
     /// A client for all registries.
-    fn client(&self) -> Result<Registry, Failure> {
+    pub(super) fn client(&self) -> Result<Registry, Failure> {
         let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
         let certificates = given(&self.registry_ca).map(|file| read_file(&file, Code::BadArgument)).transpose()?;
         let config = given(&self.registry_config);
@@ -110,7 +110,7 @@ impl RegistryArguments {
     }
 
     /// Where releases are kept: as it was said, or as forge.yaml says.
-    fn prefix(&self, global: &Global) -> Result<String, Failure> {
+    pub(super) fn prefix(&self, global: &Global) -> Result<String, Failure> {
         if let Some(registry) = self.registry.as_ref().filter(|registry| !registry.is_empty()) {
             return Ok(registry.clone());
         }

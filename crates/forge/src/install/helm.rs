@@ -11,7 +11,7 @@ use std::time::Duration;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::install::HISTORY;
-use forge_core::name::{clean, clip, cut};
+use forge_core::name::clip;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -482,7 +482,7 @@ mod tests {
         let child: i32 = fs::read_to_string(&note).unwrap().trim().parse().unwrap();
         let start = Instant::now();
         // Until its parent of last resort has buried it.
-        while nix::sys::signal::kill(Pid::from_raw(child), None::<Signal>).is_ok() && !is_zombie(child) {
+        while nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), None).is_ok() && !is_zombie(child) {
             assert!(start.elapsed() < Duration::from_secs(20), "{child} still runs");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -172,7 +172,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             },
             &limits,
         )?;
-        let (manifest, metadata) = (assembled.manifest, assembled.metadata);
+        let (manifest, metadata, layout) = (assembled.manifest, assembled.metadata, assembled.layout.tree());
         let good = |word: &str| output.paint(Paint::Good, word);
         let (wrote, pushed) = (good("wrote    "), good("pushed   "));
         if let Some(folder) = &arguments.output_layout {
@@ -181,11 +181,11 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         }
         if let Some(repository) = &target {
             let to = Store::open(&registry, &Place::Registry(repository.clone()), &limits)?;
-            transfer::push(&to, &assembled.layout.tree(), &manifest, &metadata).await?;
+            transfer::push(&to, &layout, &manifest, &metadata).await?;
             output.say(&format!("{pushed} {}:{}", to.place(), metadata.source.commit));
         }
         if let Some(folder) = &arguments.output_layout {
-            layout_folder::write(folder, assembled.layout)?;
+            layout_folder::write(folder, &layout)?;
             output.say(&format!("{wrote} {}", folder.display()));
         }
         // Last: a folder that is there renders to a release that is there.
