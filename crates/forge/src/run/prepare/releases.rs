@@ -14,7 +14,7 @@ use forge_core::failure::Failure;
 use forge_core::gate::ContainerKey;
 use forge_core::name::{NodeId, ProjectId};
 use forge_core::plan::{PlannedNode, PlannedRelease};
-use forge_core::release::{Document, Limits, documents, expected};
+use forge_core::release::{Document, Limits, ReleaseError, documents, expected};
 use forge_core::repository::{EnvironmentFiles, INSTALLATION_FILE, Repository};
 use futures::StreamExt as _;
 
@@ -133,6 +133,11 @@ impl Releases {
                 .hint("write both fields of release.yaml from one release: `forge release inspect` shows them"));
         }
         let held = found.documents(&store, &self.environment, &limits).await?;
+        // The plugin would not render it, and nobody should wait to hear that.
+        if held.is_empty() {
+            let what = format!("release `{}` for environment `{}`", release.digest, self.environment);
+            return Err(ReleaseError::Empty { what }.into());
+        }
         let expected = expected(&held, &config, &namespace);
         Ok(Resolved { pointer, output: expected.output, images: expected.images })
     }
@@ -183,7 +188,36 @@ fn options(
 
 #[cfg(test)]
 mod tests {
+    use forge_testkit::registry::Registry as Served;
+    use forge_testkit::registry_client::RegistryClient;
+    use forge_testkit::releases::{commit, layer, stored};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_release_that_holds_nothing_ends_the_preparation() {
+        let (served, tree) = (Served::start().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tree.path().join("dev/apps/shop/api");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("release.yaml"), "kind: ReleasePointer\n").unwrap();
+        let releases = Releases {
+            registry: Registry::new(Options::default()).unwrap(),
+            prefix: format!("{}/releases", served.host()),
+            tree: tree.path().to_owned(),
+            folder: "dev".to_owned(),
+            environment: "dev".to_owned(),
+            namespaces: String::new(),
+        };
+        let (client, commit) = (RegistryClient::new(&served.host()), commit("some"));
+        let object = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".as_slice();
+        for (files, code) in [(&[("a.yaml", object)][..], None), (&[][..], Some(Code::ReleaseEmpty))] {
+            let layer = layer(files).unwrap();
+            let digest = stored(&client, "releases/shop/api", "shop/api", &commit, &layer).unwrap();
+            let release = PlannedRelease { commit: commit.clone(), digest };
+            let found = releases.one(&"shop/api".parse().unwrap(), &release, None).await;
+            assert_eq!(found.err().map(|failure| failure.code), code);
+        }
+    }
 
     #[test]
     fn registries_are_spoken_with_as_the_environment_says() {
