@@ -134,12 +134,11 @@ impl Releases {
         assert!(signed.code == 0, "release sign of {name}: exit {}\n{}", signed.code, signed.stderr);
     }
 
-    /// Stores a release by hand, of a layer of these files for all environments, be they what they may.
-    pub fn stored(&self, project: &str, commit: &CommitId, files: &[(&str, &[u8])]) -> Pointer {
-        let made = layer(files).map_err(io::Error::other).and_then(|layer| {
-            let repository = format!("{PREFIX}/{project}");
-            stored(&self.client, &repository, project, commit, &layer)
-        });
+    /// Stores a release by hand, where those of one project are, and that says that it is of another, or of the same: of a layer of
+    /// these files for all environments, be they what they may.
+    pub fn stored(&self, place: &str, project: &str, commit: &CommitId, files: &[(&str, &[u8])]) -> Pointer {
+        let made = layer(files).map_err(io::Error::other);
+        let made = made.and_then(|layer| stored(&self.client, &format!("{PREFIX}/{place}"), project, commit, &layer));
         let digest = made.unwrap_or_else(|error| panic!("no release of {project}: {error}"));
         Pointer { commit: commit.clone(), digest }
     }
