@@ -231,11 +231,7 @@ struct Extended {
 }
 
 /// Reads all entries of an archive.
-fn entries(
-    stream: &mut Stream<'_>,
-    limits: &Limits,
-    each: &mut Each<'_>,
-) -> Result<(), ReleaseError> {
+fn entries(stream: &mut Stream<'_>, limits: &Limits, each: &mut Each<'_>) -> Result<(), ReleaseError> {
     let mut paths = Paths::default();
     let mut count = 0_usize;
     let mut extended = Extended::default();
