@@ -1,6 +1,6 @@
 //! A repository like those that `forge adopt` finds: every node an Application that exists already, on a plain folder of
 //! Git. [`files`] is the twin of `examples/platform` (the same stacks, edges, objects and times), so that the example can
-//! run on a sandbox without releases; [`small`] takes any graph that a test thinks of, and [`released`] deploys one from releases.
+//! run on a sandbox without releases; [`small`] takes any graph that a test thinks of, and [`released()`] deploys one from releases.
 //!
 //! Everything in it is named after its environment, the groups of its custom resources too, so that several of them share
 //! a cluster without meeting.

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forge_core::digest::Digest;
+use forge_core::digest::{CommitId, Digest};
 use forge_core::render::ENVIRONMENT_LABEL;
 use forge_testkit::generate::Random;
 use forge_testkit::platform::GIT;
-use forge_testkit::releases::{PLAIN_HTTP, Releases, commit};
+use forge_testkit::releases::{self, PLAIN_HTTP, Releases};
 use forge_testkit::sandbox::{Ended, eventually, run};
 use forge_testkit::twin::{
     self, File, GitRepository, Options, Pointer, TwinNode, deployment, node_id, plugin_values, pointer_file,
@@ -222,6 +222,11 @@ fn nodes() -> Vec<TwinNode> {
 /// What a release of a node is made of: a real pod.
 fn source(node: &str, round: &str, image: &str) -> Vec<File> {
     vec![deployment(node, image, 1, &[("ROUND", round)])]
+}
+
+/// The commit of a release: another one in every process, because a sandbox that is kept has the releases of earlier ones.
+fn commit(of: &str) -> CommitId {
+    releases::commit(&format!("{of} {}", std::process::id()))
 }
 
 /// The digest of an image.
