@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use definitions::is_plural_of;
 pub use hazard::{Hazard, Kind, Severity};
 
 use crate::format::{KINDS, schema};

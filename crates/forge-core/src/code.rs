@@ -138,6 +138,7 @@ codes! {
     InvalidExpression       "FORGE-G008" User     "health expression that does not compile";
     UnknownOverride         "FORGE-G009" User     "override of something that is not in the graph";
     WorkflowTooLarge        "FORGE-G010" User     "graph too large for one workflow";
+    ForgottenEdge           "FORGE-G011" Policy   "dependency that releases show and the graph does not have";
     ArgoHook                "FORGE-H001" Policy   "Argo CD hook around a sync";
     HelmHook                "FORGE-H002" Policy   "Helm hook";
     MutableTag              "FORGE-I001" Policy   "image that is not fixed by digest";

@@ -17,7 +17,7 @@ mod wanted;
 use jiff::Timestamp;
 
 pub use aggregate::{NodeHealth, aggregate};
-pub use decision::{Act, Decision, Failure, Wait, WaitingFor, Why};
+pub use decision::{Act, Decision, Failure, Rendered, Wait, WaitingFor, Why, plugin_code, plugin_says};
 pub use expression::{ExprError, MAX_EXPRESSION, compile};
 pub use nonce::{Nonce, NonceError, RunId};
 pub use observed::{
@@ -188,15 +188,27 @@ impl Gate<'_> {
     }
 
     fn prove(&self, application: &ApplicationState, after: After, since: Timestamp) -> Decision {
-        match proof::check(self.wanted, application, after).map_err(|unmet| *unmet) {
+        let anew = self.progress.rendered_anew_at.is_some();
+        match proof::check(self.wanted, application, after, anew).map_err(|unmet| *unmet) {
             Ok(receipt) => self.unsettled(application, since).unwrap_or_else(|| Decision::Proven(Box::new(receipt))),
             Err(Unmet::Never(why)) => failed(why),
             Err(Unmet::Unread(on)) => self.act(on),
             Err(Unmet::Sync(..)) if !matches!(after, After::Attempt(_)) => {
                 self.act(WaitingFor::SyncRequest { attempt: 1 })
             }
-            Err(Unmet::Sync(on, why) | Unmet::Time(on, why)) => self.wait(on, since, self.wanted.timeouts.health, why),
+            Err(Unmet::Sync(on, why)) => match after {
+                After::Attempt(attempt) if self.synced_before_rendered(application) => {
+                    self.act(WaitingFor::SyncRequest { attempt: attempt.saturating_add(1) })
+                }
+                _ => self.wait(on, since, self.wanted.timeouts.health, why),
+            },
+            Err(Unmet::Time(on, why)) => self.wait(on, since, self.wanted.timeouts.health, why),
         }
+    }
+
+    /// What our sync brought was rendered before Argo CD was asked to render anew, and now it differs.
+    fn synced_before_rendered(&self, application: &ApplicationState) -> bool {
+        application.sync == SyncState::OutOfSync && self.progress.is_synced_before_rendered()
     }
 
     /// What fell, or was started again, must stay Healthy for a while before it counts.

@@ -1,6 +1,6 @@
 //! Phase 1, Helm installs (SPEC.md section 4): which charts of Argo are installed, with which values, what is to be done
-//! about a Helm release that is there, when an installation is proven, when Argo CD may take its own release over, and what
-//! an Argo that is somebody else's must be told.
+//! about a Helm release that is there, when an installation is proven, when Argo CD may take its own release over, what
+//! an Argo that is somebody else's must be told, and the plugin that makes Applications of releases.
 //!
 //! Pure: what was read of a cluster in, one step out. The truth about a release is Helm's own Secret of it, which carries
 //! our labels from its first write on, so that whoever is killed between any two writes leaves something that the next one
@@ -9,6 +9,7 @@
 mod chart;
 mod document;
 mod own;
+mod plugin;
 mod proof;
 mod receipt;
 mod release;
@@ -21,6 +22,10 @@ pub use document::{
     PlannedObjects, PlannedSource, PlannedWay,
 };
 pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
+pub use plugin::{
+    CMP, POLICY_ANNOTATION, POLICY_MAP, POLICY_SEEN, REGISTRY_SECRET, has_sidecar, outdated_pods, policy_is_seen,
+    policy_seen, renewal, uses_plugin,
+};
 pub use proof::{APPLIED, Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says, stamped};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};
 pub use release::{CHART_LABEL, DIGEST_LABEL, Revision, Status, Step, decide};

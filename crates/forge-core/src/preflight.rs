@@ -65,6 +65,8 @@ pub struct Purpose {
     pub root: bool,
     /// Argo CD is somebody else's, who makes what is needed in its namespace and hands AppProjects over by name.
     pub handed: bool,
+    /// There is a registry of releases, so Argo CD needs the plugin that makes Applications of them.
+    pub releases: bool,
 }
 
 impl Default for Purpose {
@@ -80,6 +82,7 @@ impl Default for Purpose {
             triggers: false,
             root: false,
             handed: false,
+            releases: false,
         }
     }
 }

@@ -27,7 +27,7 @@ pub use turn::{Seat, Seats, Sitting, Step, again, step};
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;
 use crate::format::Subject;
-use crate::gate::{Content, HealthRule, ObjectRef, Retry, RunId, Timeouts, Wanted};
+use crate::gate::{ContainerKey, Content, HealthRule, ObjectRef, Retry, RunId, Timeouts, Wanted};
 use crate::graph::{Graph, NodeIx, Scope, Task};
 use crate::name::{ApplicationId, EnvironmentName, NodeId};
 use crate::plan::Plan;
@@ -130,6 +130,9 @@ pub struct RunNode {
     pub application: ApplicationId,
     /// What must be deployed.
     pub content: Content,
+    /// Digests that its release names, by container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<ContainerKey, Digest>,
     /// Objects that must exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<ObjectRef>,
@@ -169,6 +172,7 @@ impl RunPlan {
                             id: id.clone(),
                             application: node.application.id()?,
                             content: content(id),
+                            images: BTreeMap::new(),
                             requires: node.requires.clone(),
                             health: node.health.iter().map(rule).collect(),
                             timeouts: node.timeouts,
@@ -195,6 +199,15 @@ impl RunPlan {
             passed: BTreeSet::new(),
             band: (tasks.len() > BAND).then_some(BAND),
             tasks,
+        }
+    }
+
+    /// Adds the digests that the releases of nodes name.
+    pub fn name_images(&mut self, images: &BTreeMap<NodeId, BTreeMap<ContainerKey, Digest>>) {
+        for node in self.tasks.iter_mut().filter_map(|task| task.node.as_mut()) {
+            if let Some(images) = images.get(&node.id) {
+                node.images.clone_from(images);
+            }
         }
     }
 
@@ -271,7 +284,7 @@ impl RunPlan {
             run: self.run.clone(),
             predecessors,
             content: node.content.clone(),
-            images: BTreeMap::new(),
+            images: node.images.clone(),
             requires: node.requires.clone(),
             health: node.health.clone(),
             timeouts: node.timeouts,
@@ -307,7 +320,8 @@ fn rule(health: &crate::format::Health) -> HealthRule {
 pub fn content(plan: &crate::plan::PlannedNode, subject: &Subject, commit: &CommitId) -> Content {
     match (subject, &plan.release) {
         (Subject::Project(_), Some(release)) => {
-            Content::Release { commit: commit.clone(), digest: release.digest.clone(), output: None }
+            let (commit, digest) = (commit.clone(), release.digest.clone());
+            Content::Release { commit, digest, pointer: None, output: None }
         }
         _ => Content::Git { commit: commit.clone() },
     }

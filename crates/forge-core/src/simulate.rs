@@ -209,7 +209,7 @@ impl<F: FnMut(&Event)> Simulation<'_, F> {
                             node.observed.progress.sync_requested = Some(SyncRequested { attempt, at: now });
                             report(Change::Syncing);
                         }
-                        Some(Act::RequestRefresh) => node.application.ask_refresh(now),
+                        Some(Act::RequestRefresh | Act::RequestHardRefresh) => node.application.ask_refresh(now),
                         _ if node.waiting.as_ref() != Some(&wait.on) => {
                             report(Change::WaitingFor(wait.on.to_string()));
                             node.waiting = Some(wait.on);

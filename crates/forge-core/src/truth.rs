@@ -196,7 +196,7 @@ fn judgement(node: &NodeFacts, causes: Vec<Cause>, receipt: Option<Receipt>) -> 
 fn proof(receipt: &Receipt) -> String {
     let running = receipt.images.len() + receipt.sidecars.len();
     let on = match receipt.proof {
-        Proof::Images => "proven by the images of its release",
+        Proof::Digest => "proven by the digests of its release",
         Proof::Revision => "proven by its revision",
     };
     match running {

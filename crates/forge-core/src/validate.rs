@@ -22,6 +22,7 @@ use crate::finding::{Finding, Note, Place, Suppressed};
 use crate::format::{ClusterFile, DependencyGraph, EnvironmentConfig, GraphOverride, Installation, ReleasePointer};
 use crate::health::{CheckName, Script, ScriptError};
 use crate::preflight::Component;
+use crate::release::edges::Judged;
 use crate::repository::{INSTALLATION_FILE, Layout, Repository, Role, is_manifest};
 use crate::yaml::{Decoder, Dialect, Limits, Node, Position, Problem, ProblemKind, Stream, decode_text, read};
 
@@ -127,6 +128,23 @@ pub struct Report {
     pub files: usize,
     /// `forge.yaml` could be read; without it only single files were checked.
     pub installed: bool,
+    /// Comments that allow what only shows when releases are read, by file.
+    waiting: Vec<(String, Vec<Suppression>)>,
+}
+
+impl Report {
+    /// Adds what releases show; `whole` if those of all environments were read, so that a comment that allows nothing is told.
+    pub fn add_releases(&mut self, judged: Judged, whole: bool) {
+        let (mut findings, suppressed) = suppress::apply(judged.findings, &self.waiting);
+        findings.retain(|finding| whole || finding.code != Code::SuppressionUnused);
+        self.findings.extend(findings);
+        self.findings.sort();
+        self.findings.dedup();
+        self.suppressed.extend(suppressed);
+        self.suppressed.sort();
+        self.notes.extend(judged.notes);
+        self.notes.sort();
+    }
 }
 
 /// A whole repository in memory.

@@ -77,9 +77,11 @@ fn act(act: Act) -> String {
     match act {
         Act::RequestSync { attempt } => format!("requestSync {attempt}"),
         Act::RequestRefresh => "requestRefresh".to_owned(),
+        Act::RequestHardRefresh => "requestHardRefresh".to_owned(),
         Act::TerminateForeign => "terminateForeign".to_owned(),
         Act::ReadTree => "readTree".to_owned(),
         Act::ReadRepository => "readRepository".to_owned(),
+        Act::ReadReceipt => "readReceipt".to_owned(),
     }
 }
 
@@ -87,7 +89,7 @@ fn act(act: Act) -> String {
 fn line(decision: &Decision) -> String {
     match decision {
         Decision::Proven(receipt) => {
-            let proof = if receipt.proof == Proof::Images { "images" } else { "revision" };
+            let proof = if receipt.proof == Proof::Digest { "digest" } else { "revision" };
             assert_eq!(receipt.synced, receipt.attempt.is_some());
             let attempt = receipt.attempt.map_or("nothing had to change".to_owned(), |n| format!("sync {n}"));
             format!("proven: {proof}, {attempt}")
@@ -224,6 +226,14 @@ const BREAKS: &[Break] = &[
         Content::Release { .. } => app(o).render = None,
         _ => app(o).tree = None,
     }),
+    ("receipt unread", |w, o| match &w.content {
+        Content::Release { .. } => app(o).render_unread = true,
+        _ => app(o).tree = None,
+    }),
+    ("another pointer", |w, o| match &mut w.content {
+        Content::Release { pointer, .. } => *pointer = Some(forge_core::digest::Digest::of(b"other")),
+        _ => app(o).tree = None,
+    }),
     ("tree unread", |_, o| app(o).tree = None),
     ("generation", |_, o| app(o).tree.as_mut().unwrap().workloads[0].generation += 1),
     ("generation unknown", |_, o| app(o).tree.as_mut().unwrap().workloads[0].observed_generation = None),
@@ -295,7 +305,7 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 
 /// Anything at all: a proven state in which any number of things is broken, at any time.
 fn anything() -> impl Strategy<Value = (Wanted, Observed, Timestamp)> {
-    let times = prop::collection::vec(prop::option::of(moment()), 6);
+    let times = prop::collection::vec(prop::option::of(moment()), 7);
     let breaks = prop::collection::vec(prop::sample::select(BREAKS), 0..3);
     (proven(), breaks, times, moment(), 0..4_u32, any::<bool>(), 0..4_u8).prop_map(
         |((mut wanted, mut observed, _), breaks, times, now, limit, ours, attempt)| {
@@ -317,6 +327,7 @@ fn anything() -> impl Strategy<Value = (Wanted, Observed, Timestamp)> {
             progress.operation_finished_seen_at = times[2];
             progress.foreign_since = times[3];
             progress.terminated_at = times[4];
+            progress.rendered_anew_at = times[6];
             progress.sync_requested =
                 times[5].filter(|_| ours).map(|at| SyncRequested { attempt: u32::from(attempt), at });
             (wanted, observed, now)

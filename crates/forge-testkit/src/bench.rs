@@ -1,8 +1,10 @@
 //! What a run costs on the real Argo, for `make bench`: the example's graph by three ways one after the other ([`ways`]),
-//! chains under different ticks ([`ticks`]), and graphs of growing size ([`scale`]). Figures for people; nothing about time is asserted.
+//! chains under different ticks ([`ticks`]), and graphs of growing size ([`scale`]); and what a rendering of a release costs, which needs
+//! no Argo ([`render`]). Figures for people; nothing about time is asserted.
 
 pub mod growth;
 pub mod processes;
+pub mod render;
 pub mod scale;
 pub mod ticks;
 pub mod times;

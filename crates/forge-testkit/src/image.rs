@@ -106,6 +106,7 @@ impl Image {
         let mut tree = base();
         // The C library would ask for names in another order without it.
         tree.file("etc/nsswitch.conf", "hosts: files dns\n", 0o644);
+        tree.link("usr/local/bin/catalyst-forge-cmp", "forge");
         tree.link("usr/local/bin/executor", "forge");
         tree.file("usr/local/bin/forge", stripped(binary)?, 0o755);
         for library in libraries(binary)? {

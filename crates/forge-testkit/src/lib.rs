@@ -15,6 +15,8 @@ pub mod platform;
 pub mod random_graph;
 pub mod reference;
 pub mod registry;
+pub mod registry_client;
+pub mod releases;
 pub mod sandbox;
 pub mod twin;
 

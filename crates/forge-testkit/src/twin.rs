@@ -1,12 +1,13 @@
 //! A repository like those that `forge adopt` finds: every node an Application that exists already, on a plain folder of
 //! Git. [`files`] is the twin of `examples/platform` (the same stacks, edges, objects and times), so that the example can
-//! run on a sandbox before there are releases; [`small`] takes any graph that a test thinks of.
+//! run on a sandbox without releases; [`small`] takes any graph that a test thinks of, and [`released()`] deploys one from releases.
 //!
 //! Everything in it is named after its environment, the groups of its custom resources too, so that several of them share
 //! a cluster without meeting.
 
 mod git;
 mod manifests;
+mod released;
 mod root;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use forge_core::format::API_VERSION;
 
 pub use git::{GitError, GitRepository, push};
 pub use manifests::{File, config_map, deployment, kwok_deployment};
+pub use released::{Pointer, node_id, plugin_values, pointer_file, released};
 pub use root::rooted;
 
 use crate::example::{self, App, Flavour, REGISTRY, SAMPLE_IMAGE, STACKS, Stack};
@@ -218,8 +220,8 @@ fn duration(seconds: f64) -> String {
 
 fn assembled(options: &Options, groups: &[Group<'_>]) -> Vec<(String, String)> {
     let mut files = vec![
-        ("forge.yaml".to_owned(), installation(options)),
-        ("graph.yaml".to_owned(), graph(options, groups)),
+        ("forge.yaml".to_owned(), installation(options, REGISTRY, "")),
+        ("graph.yaml".to_owned(), graph(options, groups, "application", &|name| options.id(name))),
         ("argocd/project.yaml".to_owned(), project(options)),
         ("argocd/applications.yaml".to_owned(), applications(options, groups)),
     ];
@@ -231,23 +233,25 @@ fn assembled(options: &Options, groups: &[Group<'_>]) -> Vec<(String, String)> {
     files
 }
 
-fn installation(options: &Options) -> String {
+/// `forge.yaml`, with what else is said of the environment.
+fn installation(options: &Options, registry: &str, further: &str) -> String {
     let Options { environment, url, auto, argo, .. } = options;
     let sync = if *auto { "auto" } else { "manual" };
     format!(
         "apiVersion: {API_VERSION}
 kind: Forge
 spec:
-  registry: {REGISTRY}
+  registry: {registry}
   repository: {{url: \"{url}\", branch: main}}
   argo: {argo}
   environments:
-    - {{name: {environment}, cluster: in-cluster, sync: {sync}}}
+    - {{name: {environment}, cluster: in-cluster, sync: {sync}{further}}}
 "
     )
 }
 
-fn graph(options: &Options, groups: &[Group<'_>]) -> String {
+/// `graph.yaml`, whose nodes are of this kind and have these ids by their names.
+fn graph(options: &Options, groups: &[Group<'_>], kind: &str, id: &dyn Fn(&str) -> String) -> String {
     let (sync, health) = options.timeouts.as_ref().map_or(("3m", "5m"), |(sync, health)| (sync, health));
     let limit = options.retry_limit.unwrap_or(3);
     let mut text = format!(
@@ -268,8 +272,8 @@ spec:
         }
         text.push_str("      apps:\n");
         for Member { node, .. } in &group.nodes {
-            let _ = writeln!(text, "        - application: {}", options.id(&node.name));
-            let before: Vec<String> = node.depends_on.iter().map(|name| reference(options, name)).collect();
+            let _ = writeln!(text, "        - {kind}: {}", id(&node.name));
+            let before: Vec<String> = node.depends_on.iter().map(|name| reference(name, id)).collect();
             if !before.is_empty() {
                 let before: Vec<&str> = before.iter().map(String::as_str).collect();
                 let _ = writeln!(text, "          dependsOn: {}", example::listed(&before));
@@ -283,8 +287,8 @@ spec:
 }
 
 /// A dependency as `graph.yaml` has it.
-fn reference(options: &Options, name: &str) -> String {
-    if name.starts_with("stack:") { name.to_owned() } else { options.id(name) }
+fn reference(name: &str, id: &dyn Fn(&str) -> String) -> String {
+    if name.starts_with("stack:") { name.to_owned() } else { id(name) }
 }
 
 fn project(options: &Options) -> String {

@@ -9,9 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forge_core::digest::Digest;
 use forge_core::validate::{self, Content, Report};
 use forge_testkit::example;
-use forge_testkit::twin::{self, Options, TwinNode, config_map, deployment, kwok_deployment};
+use forge_testkit::releases::commit;
+use forge_testkit::twin::{self, Options, Pointer, TwinNode, config_map, deployment, kwok_deployment};
 use serde_json::Value;
 
 const URL: &str = "http://git.sandbox.internal:3000/t/twin.git";
@@ -96,6 +98,36 @@ fn a_twin_with_a_root_needs_nobody_to_apply_its_applications_and_is_the_same_gra
     let graph = repository.environment_graph(&repository.environments[0]).graph.unwrap();
     // The app-of-apps of the environment comes first.
     assert_eq!(graph.indexes().count(), 47);
+}
+
+#[test]
+fn a_twin_of_releases_has_pointers_that_forge_init_would_write_and_no_application_of_its_own() {
+    let options = Options { argo: "{cd: install, workflows: install, events: none}".to_owned(), ..options() };
+    let nodes = [TwinNode::new("first", &[], Vec::new()), TwinNode::new("second", &["first"], Vec::new())];
+    let pointer = |name: &str| Pointer { commit: commit(name), digest: Digest::of(name.as_bytes()) };
+    let pointers = nodes.iter().map(|node| (node.name.clone(), pointer(&node.name))).collect();
+    let registry = "10.225.255.2:5000/releases";
+    let mut files = twin::released(&options, registry, &nodes, &pointers);
+    let (path, text) = twin::pointer_file(&options, registry, "second", &pointer("second"));
+    assert_eq!((path.as_str(), &file(&files, &path)), ("dev/apps/twin/second/release.yaml", &text));
+    assert!(text.contains(pointer("second").digest.as_str()), "{text}");
+    files.push(twin::plugin_values(registry, &[("SOME", "1")]));
+    let values = documents(&file(&files, "argo/values/argo-cd.yaml")).remove(0);
+    let server = &values["repoServer"];
+    assert_eq!(server["env"], serde_json::json!([{"name": "SOME", "value": "1"}]));
+    let told = serde_json::json!([{"name": "FORGE_PLAIN_HTTP_REGISTRIES", "value": "10.225.255.2:5000"}]);
+    assert_eq!(
+        (&server["extraContainers"][0]["name"], &server["extraContainers"][0]["env"]),
+        (&"catalyst-forge-cmp".into(), &told)
+    );
+    let report = report(files);
+    let findings: Vec<String> = report.findings.iter().map(|finding| finding.place.path.clone()).collect();
+    assert_eq!(findings, ["dev/env.yaml"], "{:?}", report.findings);
+    let repository = report.repository.unwrap();
+    assert!(repository.applies_root());
+    let graph = repository.environment_graph(&repository.environments[0]).graph.unwrap();
+    let ids: BTreeSet<String> = graph.indexes().map(|ix| graph.node(ix).id.to_string()).collect();
+    assert!(ids.contains("twin/first") && ids.contains("twin/second") && ids.len() == 3, "{ids:?}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
 pub(crate) use token::claims;
-pub(crate) use tree::{Member, assembled, is_pod, is_workload};
+pub(crate) use tree::{Member, assembled, is_pod, is_receipt, is_workload};
 pub(crate) use trust::certificates;
 
 use token::{Bearer, Source};
@@ -49,6 +49,8 @@ pub(crate) const CERTIFICATE: &str = "ca.crt";
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a comparison may take.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take where everything is rendered for it: a plugin alone has 90 s.
+const RENDER_PATIENCE: Duration = Duration::from_secs(150);
 
 /// Argo CD, as one account sees it.
 #[derive(Clone)]
@@ -81,7 +83,7 @@ impl ArgoCd {
     }
 
     #[cfg(test)]
-    fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn at(url: &str, token: SecretString, certificates: Option<&str>) -> Result<Self, Failure> {
         Self::reached(url, Bearer::new(Source::Given, token), certificates)
     }
 
@@ -299,8 +301,17 @@ impl ArgoCd {
 
     /// Asks for a comparison and waits for it: what comes back was read after the comparison began with our request.
     pub(crate) async fn refresh(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
-        let path = format!("/applications/{}?refresh=normal&appNamespace={}", id.name(), id.namespace);
-        let answer = self.send(Method::GET, &path, None, REFRESH_PATIENCE).await?;
+        self.compare(id, "normal", REFRESH_PATIENCE).await
+    }
+
+    /// The same, and whatever Argo CD kept of it does not count, an error neither: it is rendered anew.
+    pub(crate) async fn refresh_hard(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
+        self.compare(id, "hard", RENDER_PATIENCE).await
+    }
+
+    async fn compare(&self, id: &ApplicationId, how: &str, patience: Duration) -> Result<Application, ClusterError> {
+        let path = format!("/applications/{}?refresh={how}&appNamespace={}", id.name(), id.namespace);
+        let answer = self.send(Method::GET, &path, None, patience).await?;
         Application::read(&answer).ok_or_else(|| ClusterError::Unreadable("not an Application".to_owned()))
     }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod bus;
 pub(crate) mod root;
+pub(crate) mod signatures;
 
 use std::collections::BTreeSet;
 
@@ -341,23 +342,25 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     if let Some(rooting) = &wanted.root {
         notes.extend(root::rooted(cluster, places, rooting, &mut done).await?);
     }
+    notes.extend(signatures::settle(cluster, places, wanted.handed, &mut done).await?);
     for receipt in &receipts {
         apply(cluster, receipt, false, &mut done).await?;
     }
     Ok(notes)
 }
 
-/// Only what is secret: the token of the account, and the key that deliveries are signed with. `done` hears of what was
-/// written; what is left to be done by somebody is given back.
+/// Only what others cannot do: the token of the account, the key that deliveries are signed with, and what is rendered again because
+/// another policy of signatures counts. `done` hears of what was done; what is left to be done by somebody is given back.
 ///
 /// # Errors
 /// When Argo CD is not there, or something may not be made.
 pub(crate) async fn credentials(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<Vec<String>, Failure> {
-    let note = account(wanted, &mut done).await?;
+    let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
     if wanted.events.as_ref().is_some_and(Events::pushes) && undefined(wanted.cluster).await?.is_none() {
         webhook_secret(wanted.cluster, &wanted.places, &mut done).await?;
     }
-    Ok(note.into_iter().collect())
+    notes.extend(signatures::settle(wanted.cluster, &wanted.places, wanted.handed, &mut done).await?);
+    Ok(notes)
 }
 
 /// What an object is called, and its name alone.

@@ -12,11 +12,13 @@ mod render;
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
+use forge_core::name::clip;
 use forge_core::release::{Limits, documents, receipt};
 use jiff::Timestamp;
 
@@ -26,13 +28,18 @@ use project::Project;
 
 /// The name of the binary under which it is this plugin.
 pub(crate) const NAME: &str = "catalyst-forge-cmp";
-const USAGE: &str = "usage: catalyst-forge-cmp generate\n\nThe plugin of Argo CD: run in the folder of a project, it writes the resources of the release that release.yaml names.\nSettings: FORGE_CMP_CACHE (folder), FORGE_CMP_CACHE_BYTES, FORGE_CMP_POLICY (file), FORGE_REGISTRY_CONFIG (file),\nFORGE_PLAIN_HTTP_REGISTRIES (hosts with commas).\n";
+const USAGE: &str = "usage: catalyst-forge-cmp generate\n\nThe plugin of Argo CD: run in the folder of a project, it writes the resources of the release that release.yaml names.\nSettings: FORGE_CMP_CACHE (folder), FORGE_CMP_CACHE_BYTES, FORGE_CMP_TIMEOUT (seconds), FORGE_CMP_POLICY (file),\nFORGE_REGISTRY_CONFIG (file), FORGE_REGISTRY_CA (file), FORGE_PLAIN_HTTP_REGISTRIES (hosts with commas).\n";
 /// Where a policy is mounted.
 const POLICY: &str = "/etc/forge/cmp/policy.yaml";
 /// Where credentials of registries are mounted.
 const REGISTRY_CONFIG: &str = "/secrets/registry/.dockerconfigjson";
 /// What the cache may take.
 const CACHE_BYTES: u64 = 1 << 30;
+/// Argo CD's controller waits 60 s for a rendering, in which the repository is fetched and sent as well, and then ends the plugin, whose
+/// message nobody would see.
+const TIMEOUT: u64 = 45;
+/// Longer than anybody waits.
+const MOST_SECONDS: u64 = 3_600;
 
 /// Where things are, by environment variables: Argo CD gives no arguments.
 struct Settings {
@@ -44,8 +51,12 @@ struct Settings {
     policy: Option<PathBuf>,
     /// Credentials of registries, where there are any.
     registry_config: Option<PathBuf>,
+    /// Authorities of one's own for registries, where there are any.
+    registry_ca: Option<PathBuf>,
     /// Hosts that are asked without TLS.
     plain_http: Vec<String>,
+    /// How long is waited for registries in all.
+    timeout: Duration,
     limits: Limits,
 }
 
@@ -55,16 +66,18 @@ impl Settings {
         let folder = std::env::current_dir().map_err(|error| {
             Failure::new(Code::NotARepository, format!("the current folder cannot be read: {error}"))
         })?;
-        let cache_bytes = match given("FORGE_CMP_CACHE_BYTES") {
-            None => CACHE_BYTES,
+        let number = |name: &str, of: &str, usual: u64| match given(name) {
+            None => Ok(usual),
             Some(value) => value.to_str().and_then(|value| value.parse().ok()).ok_or_else(|| {
-                Failure::new(Code::BadArgument, "FORGE_CMP_CACHE_BYTES must be a number of bytes")
-                    .hint("for example 1073741824")
-            })?,
+                let message = format!("{name} is `{}`, expected a number of {of}", clip(&value.to_string_lossy()));
+                Failure::new(Code::BadArgument, message).hint(format!("for example {usual}"))
+            }),
         };
+        let cache_bytes = number("FORGE_CMP_CACHE_BYTES", "bytes", CACHE_BYTES)?;
+        let timeout = Duration::from_secs(number("FORGE_CMP_TIMEOUT", "seconds", TIMEOUT)?.min(MOST_SECONDS));
         // One that is named must be there; one that is only usual need not.
         let mounted = |name: &str, usual: &str| {
-            given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| usual.exists()))
+            given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| is_there(usual)))
         };
         let plain_http =
             given("FORGE_PLAIN_HTTP_REGISTRIES").and_then(|value| value.into_string().ok()).unwrap_or_default();
@@ -74,15 +87,22 @@ impl Settings {
             cache_bytes,
             policy: mounted("FORGE_CMP_POLICY", POLICY),
             registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_CONFIG),
+            registry_ca: given("FORGE_REGISTRY_CA").map(PathBuf::from),
             plain_http: plain_http
                 .split(',')
                 .map(str::trim)
                 .filter(|host| !host.is_empty())
                 .map(str::to_owned)
                 .collect(),
+            timeout,
             limits: Limits::default(),
         })
     }
+}
+
+/// Whether there is something, be it unusable: a policy that cannot be reached is not the same as none.
+fn is_there(path: &Path) -> bool {
+    !matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Does what Argo CD asks for and says how it ended.

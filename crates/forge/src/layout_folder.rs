@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::failure::Failure;
-use forge_core::oci::{Descriptor, Entry, Layout, REF_NAME, Tree};
+use forge_core::oci::{Descriptor, Entry, REF_NAME, Tree};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
@@ -171,8 +171,7 @@ impl LayoutFolder {
 ///
 /// # Errors
 /// When something else is there, or it cannot be written. Then nothing of it is offered.
-pub(crate) fn write(path: &Path, layout: Layout) -> Result<(), LayoutError> {
-    let tree = layout.tree();
+pub(crate) fn write(path: &Path, layout: &Tree) -> Result<(), LayoutError> {
     let place = path.display().to_string();
     let failed = |error: io::Error| LayoutError::Write { place: place.clone(), error };
     match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
@@ -181,7 +180,7 @@ pub(crate) fn write(path: &Path, layout: Layout) -> Result<(), LayoutError> {
             let folder = File::open(path).map_err(failed)?;
             // Held until the end, so that two who add something lose nothing.
             folder.lock().map_err(failed)?;
-            return match add(&folder, &tree, &place) {
+            return match add(&folder, layout, &place) {
                 Err(LayoutError::NotALayout { .. } | LayoutError::Read { .. }) => Err(LayoutError::Occupied { place }),
                 other => other,
             };
@@ -191,7 +190,7 @@ pub(crate) fn write(path: &Path, layout: Layout) -> Result<(), LayoutError> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(LayoutError::Occupied { place }),
         Err(error) => return Err(failed(error)),
     }
-    appear(path, &tree).map_err(failed)
+    appear(path, layout).map_err(failed)
 }
 
 /// A new layout, which is there whole or not at all.
@@ -340,7 +339,7 @@ fn place_file(below: &impl std::os::fd::AsFd, name: &str, content: &[u8]) -> io:
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use forge_core::oci::{Annotations, Artifact, media_type};
+    use forge_core::oci::{Annotations, Artifact, Layout, media_type};
 
     use super::*;
 
@@ -368,9 +367,9 @@ mod tests {
                 fs::create_dir(&path).unwrap();
             }
             let (made, manifest, layer) = layout("one", "v1");
-            write(&path, made).unwrap();
+            write(&path, &made.tree()).unwrap();
             let first = fs::read(path.join(INDEX)).unwrap();
-            write(&path, layout("one", "v1").0).unwrap();
+            write(&path, &layout("one", "v1").0.tree()).unwrap();
             assert_eq!(fs::read(path.join(INDEX)).unwrap(), first);
             let folder = LayoutFolder::open(&path).unwrap();
             assert_eq!(names(&folder), [("v1", &manifest.digest)]);
@@ -390,12 +389,12 @@ mod tests {
         let (one, first, layer) = layout("one", "v1");
         let (two, second, _) = layout("two", "v2");
         let (three, third, _) = layout("three", "v1");
-        write(&path, one).unwrap();
-        write(&path, two).unwrap();
+        write(&path, &one.tree()).unwrap();
+        write(&path, &two.tree()).unwrap();
         let folder = LayoutFolder::open(&path).unwrap();
         assert_eq!(names(&folder), [("v1", &first.digest), ("v2", &second.digest)]);
         // One who reads goes on to find what was offered.
-        write(&path, three).unwrap();
+        write(&path, &three.tree()).unwrap();
         assert_eq!(folder.blob(&layer, 10).unwrap(), b"one");
         let folder = LayoutFolder::open(&path).unwrap();
         assert_eq!(names(&folder), [("v2", &second.digest), ("v1", &third.digest)]);
@@ -406,7 +405,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("layout");
         let (made, _, layer) = layout("one", "v1");
-        write(&path, made).unwrap();
+        write(&path, &made.tree()).unwrap();
         let blob = path.join("blobs/sha256").join(layer.digest.short(64));
         let refused = |why: &str| {
             let error = LayoutFolder::open(&path).unwrap().blob(&layer, 10).unwrap_err();
@@ -419,9 +418,9 @@ mod tests {
         }
         fs::remove_file(&blob).unwrap();
         assert_eq!(refused("is not in"), Code::ReleaseMissing);
-        write(&path, layout("one", "v1").0).unwrap();
+        write(&path, &layout("one", "v1").0.tree()).unwrap();
         fs::write(&blob, "onf").unwrap();
-        write(&path, layout("one", "v1").0).unwrap();
+        write(&path, &layout("one", "v1").0.tree()).unwrap();
         let folder = LayoutFolder::open(&path).unwrap();
         assert_eq!(folder.blob(&layer, 3).unwrap(), b"one");
         let error = folder.blob(&layer, 2).unwrap_err();
@@ -437,7 +436,7 @@ mod tests {
         let file = temporary.path().join("file");
         fs::write(&file, "x").unwrap();
         for taken in [&path, &file] {
-            let error = write(taken, layout("one", "v1").0).unwrap_err();
+            let error = write(taken, &layout("one", "v1").0.tree()).unwrap_err();
             assert!(matches!(error, LayoutError::Occupied { .. }), "{error}");
         }
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
@@ -461,7 +460,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let (outside, path) = (temporary.path().join("outside"), temporary.path().join("layout"));
         let (made, _, layer) = layout("one", "v1");
-        write(&path, made).unwrap();
+        write(&path, &made.tree()).unwrap();
         let name = layer.digest.short(64).to_owned();
         // The blob, then the folders above it.
         fs::create_dir(&outside).unwrap();
@@ -470,11 +469,11 @@ mod tests {
         symlink(outside.join(&name), path.join("blobs/sha256").join(&name)).unwrap();
         let error = LayoutFolder::open(&path).unwrap().blob(&layer, 10).unwrap_err();
         assert!(error.to_string().contains("link"), "{error}");
-        assert!(matches!(write(&path, layout("one", "v1").0), Err(LayoutError::Write { .. })));
+        assert!(matches!(write(&path, &layout("one", "v1").0.tree()), Err(LayoutError::Write { .. })));
         fs::remove_dir_all(path.join("blobs/sha256")).unwrap();
         symlink(&outside, path.join("blobs/sha256")).unwrap();
         assert!(LayoutFolder::open(&path).unwrap().blob(&layer, 10).is_err());
-        assert!(matches!(write(&path, layout("two", "v2").0), Err(LayoutError::Write { .. })));
+        assert!(matches!(write(&path, &layout("two", "v2").0.tree()), Err(LayoutError::Write { .. })));
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
         // What was not written whole is not offered.
         assert_eq!(LayoutFolder::open(&path).unwrap().roots().len(), 1);
@@ -487,11 +486,12 @@ mod tests {
     fn what_two_write_at_once_is_all_there() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("layout");
-        write(&path, layout("first", "v").0).unwrap();
+        write(&path, &layout("first", "v").0.tree()).unwrap();
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let path = &path;
-                scope.spawn(move || write(path, layout(&format!("{number}"), &format!("v{number}")).0).unwrap());
+                scope
+                    .spawn(move || write(path, &layout(&format!("{number}"), &format!("v{number}")).0.tree()).unwrap());
             }
         });
         assert_eq!(LayoutFolder::open(&path).unwrap().roots().len(), 9);

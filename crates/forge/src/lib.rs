@@ -3,6 +3,7 @@
 mod account;
 mod argocd;
 mod bootstrap;
+mod child;
 pub mod cli;
 mod cluster;
 mod cmp;

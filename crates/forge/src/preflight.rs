@@ -81,6 +81,7 @@ pub(crate) fn purpose(
         purpose.argocd = installation.argo.namespace.to_string();
         purpose.intents = Intents::of(&installation.argo);
         purpose.handed = installation.argo.cd == ArgoInstall::Existing;
+        purpose.releases = installation.registry.is_some();
     }
     purpose
 }

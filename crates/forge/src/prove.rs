@@ -9,14 +9,16 @@
 //! must stay well for a while to get it back (docs/adr/0013).
 
 mod look;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forge_core::gate::{
-    Act, Content, Decision, Folder, Freshness, GitContent, Health, Nonce, Observed, PredecessorState, SyncRequested,
-    Wait, WaitingFor, Wanted, decide, remember,
+    Act, Content, Decision, Folder, Freshness, GitContent, Health, Nonce, Observed, Phase, PredecessorState,
+    SyncRequested, Wait, WaitingFor, Wanted, decide, remember,
 };
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::run::{Asked, Entry, Openings, RunPlan};
@@ -27,12 +29,14 @@ use crate::argocd::{Application, Feed, Known};
 use crate::git_reader::GitReader;
 use crate::metrics::Metrics;
 use crate::recorder::Recorder;
-use look::Look;
+use look::{Look, is_release};
 
 /// Between two readings of what Argo CD does not tell of by itself.
 const POLL: Duration = Duration::from_millis(300);
 /// Between two requests that nobody has answered the way we want.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Between two requests to render anew because of an error of our plugin, which Argo CD keeps: it may have passed.
+const RENDER_AGAIN: Duration = Duration::from_secs(30);
 /// After so long without health Argo CD is asked to look again.
 const RELOOK: Duration = Duration::from_secs(15);
 /// When the pods of a proven node are looked at once more: what crashes is often back before Argo CD has noticed.
@@ -203,6 +207,8 @@ struct Way<'p> {
     /// A request of ours may not have arrived: sent again under the same nonce.
     unsure: bool,
     asked_again: tokio::time::Instant,
+    /// When Argo CD was last asked to render anew, and whether because what is live is not of the wanted release.
+    rendering: Option<(tokio::time::Instant, bool)>,
 }
 
 /// What to do after a decision.
@@ -244,6 +250,7 @@ impl<'p> Way<'p> {
             failures: 0,
             unsure,
             asked_again: tokio::time::Instant::now(),
+            rendering: None,
         }
     }
 
@@ -285,7 +292,10 @@ impl<'p> Way<'p> {
                     }
                 }
                 answered = self.look.answer() => {
-                    if let Some(application) = answered {
+                    if let Some((application, anew)) = answered {
+                        if anew && self.rendering.is_some_and(|(_, outdated)| outdated) {
+                            self.entry.progress.rendered_anew_at = Some(Timestamp::now());
+                        }
                         self.prover.feed.offer(application);
                     }
                     return;
@@ -382,7 +392,11 @@ impl<'p> Way<'p> {
     async fn act(&mut self, application: Option<&Application>, on: &WaitingFor) -> Next {
         let Some(application) = application else { return self.idle(AGAIN) };
         match on.act() {
-            Some(Act::RequestSync { .. } | Act::TerminateForeign) if self.mode == Mode::Look => Next::End,
+            Some(Act::RequestSync { .. } | Act::TerminateForeign | Act::RequestHardRefresh)
+                if self.mode == Mode::Look =>
+            {
+                Next::End
+            }
             Some(Act::RequestSync { attempt }) => self.request_sync(attempt).await,
             Some(Act::TerminateForeign) => {
                 if self.prover.feed.argocd().terminate(&self.wanted.application).await.is_err() {
@@ -392,15 +406,27 @@ impl<'p> Way<'p> {
                 Next::Again
             }
             Some(Act::RequestRefresh) => self.request_refresh(on),
+            Some(Act::RequestHardRefresh) => self.request_hard_refresh(on),
             Some(Act::ReadTree) => {
                 let objects = Look::objects(&self.wanted);
                 let elsewhere = if objects.is_empty() { Vec::new() } else { self.prover.ancestors(&self.wanted) };
                 match self.prover.feed.argocd().read_tree(application, &objects, &elsewhere).await {
                     Ok(tree) => {
+                        // A proof rests on both, so both are of the same moment.
+                        if is_release(&self.wanted) && !self.read_receipt(application).await {
+                            return Next::Wait(SOON);
+                        }
                         self.look.keep_tree(tree);
                         Next::Again
                     }
                     Err(_) => Next::Wait(SOON),
+                }
+            }
+            Some(Act::ReadReceipt) => {
+                if self.read_receipt(application).await {
+                    Next::Again
+                } else {
+                    Next::Wait(SOON)
                 }
             }
             Some(Act::ReadRepository) => self.read_repository(application).await,
@@ -464,6 +490,39 @@ impl<'p> Way<'p> {
         Next::Again
     }
 
+    /// Asks Argo CD to render anew. Because what is live is not of the wanted release, until it has been answered once; because
+    /// of an error of our plugin, now and then while it lasts.
+    fn request_hard_refresh(&mut self, on: &WaitingFor) -> Next {
+        if self.look.is_asking() {
+            return Next::Wait(AGAIN);
+        }
+        let outdated = matches!(on, WaitingFor::Render { .. });
+        let pause = if outdated { AGAIN } else { RENDER_AGAIN };
+        let before = self.rendering.filter(|(_, for_that)| *for_that == outdated);
+        match before.map(|(at, _)| pause.saturating_sub(at.elapsed())).filter(|left| !left.is_zero()) {
+            Some(left) if outdated => return Next::Wait(left),
+            // There may be a new commit meanwhile.
+            Some(_) => return self.request_refresh(on),
+            None => {}
+        }
+        let now = tokio::time::Instant::now();
+        (self.asked_again, self.rendering) = (now, Some((now, outdated)));
+        let (argocd, id) = (self.prover.feed.argocd().clone(), self.wanted.application.clone());
+        self.look.ask_anew(async move { argocd.refresh_hard(&id).await });
+        Next::Again
+    }
+
+    /// Reads what the plugin says it rendered. False where that cannot be read now.
+    async fn read_receipt(&mut self, application: &Application) -> bool {
+        match self.prover.feed.argocd().rendered(application).await {
+            Ok(render) => {
+                self.look.keep_render(render);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
     fn ask_refresh(&mut self) {
         self.asked_again = tokio::time::Instant::now();
         let (argocd, id) = (self.prover.feed.argocd().clone(), self.wanted.application.clone());
@@ -495,10 +554,12 @@ impl<'p> Way<'p> {
     async fn gave_up(&mut self, attempt: u32) -> bool {
         let Ok(Some(application)) = self.prover.feed.argocd().get(&self.wanted.application).await else { return false };
         let ours = |nonce: &Nonce| nonce.is_of(&self.wanted.run, &self.wanted.node) && nonce.attempt < attempt;
-        let alive = application
-            .operation
-            .as_ref()
-            .is_some_and(|operation| operation.nonce.as_ref().is_some_and(ours) && !operation.phase.is_failed());
+        // What it brought was rendered before Argo CD rendered anew.
+        let outdated = self.entry.progress.is_synced_before_rendered();
+        let alive = application.operation.as_ref().is_some_and(|operation| {
+            let over = operation.phase.is_failed() || (outdated && operation.phase == Phase::Succeeded);
+            operation.nonce.as_ref().is_some_and(ours) && !over
+        });
         self.prover.feed.offer(application);
         !alive
     }

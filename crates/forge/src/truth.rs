@@ -15,7 +15,7 @@ use forge_core::digest::CommitId;
 use forge_core::duration::Duration;
 use forge_core::failure::Failure;
 use forge_core::format::Subject;
-use forge_core::gate::{ApplicationState, Content, Folder, Freshness, GitContent, ObjectRef, Wanted};
+use forge_core::gate::{ApplicationState, Content, Folder, Freshness, GitContent, ObjectRef, RenderReceipt, Wanted};
 use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::plan::{Plan, PlannedNode};
@@ -24,7 +24,7 @@ use forge_core::render::{self, Page};
 use forge_core::repository::{EnvironmentFiles, application_name};
 use forge_core::run::RunPlan;
 use forge_core::truth::{
-    Branch, ConfigFacts, ControllerFacts, Facts, Judged, LiveApplication, LiveManifest, NodeFacts, judge,
+    Branch, ConfigFacts, ControllerFacts, Facts, Judged, LiveApplication, LiveManifest, NodeFacts, Unread, judge,
 };
 use forge_core::view::{ApplicationFacts, Holder, strangers};
 use forge_core::yaml::{self, Dialect, Limits};
@@ -33,12 +33,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::argocd::{Application, ArgoCd, Resource};
+use crate::argocd::{Application, ArgoCd, Resource, is_receipt};
 use crate::cluster::{Cluster, ClusterError, Kinds, looked, path};
 use crate::commands::selection::Usable;
 use crate::git;
 use crate::git_reader::{GitCredentials, GitReader};
-use crate::run::prepare::is_ours;
+use crate::run::prepare::releases::{Releases, Resolved, nowhere};
+use crate::run::prepare::{destination, is_ours};
 use crate::write_files::read_own;
 
 pub(crate) use follow::follow;
@@ -62,6 +63,8 @@ pub(crate) struct Question<'q> {
     pub(crate) tip: Tip<'q>,
     /// Where the files of the repository are.
     pub(crate) tree: &'q Path,
+    /// Where the releases are that pointers name; nothing where there are none.
+    pub(crate) releases: Option<Releases>,
     /// That folder is a checkout, which knows commits.
     pub(crate) is_checkout: bool,
     /// The namespace of Argo Workflows.
@@ -95,7 +98,12 @@ pub(crate) struct Looker<'l> {
     argocd: OnceCell<ArgoCd>,
     /// What the branch held, and when it was asked.
     asked: Mutex<Option<(Instant, Branch)>>,
+    /// What releases must come to, which never changes.
+    resolved: Mutex<BTreeMap<NodeId, Resolved>>,
 }
+
+/// What the release of each node that has one must come to, or why that is not known.
+type Releasing = BTreeMap<NodeId, Result<Resolved, String>>;
 
 /// The Applications, as far as they may be read.
 struct Applications {
@@ -131,7 +139,8 @@ impl<'l> Looker<'l> {
                 .hint("TMPDIR names the folder that is used")
         })?;
         let (argocd, asked) = (OnceCell::new_with(mounted), Mutex::new(None));
-        Ok(Self { cluster, question, git: Arc::new(git), kinds: Kinds::new(cluster), argocd, asked })
+        let (git, kinds, resolved) = (Arc::new(git), Kinds::new(cluster), Mutex::default());
+        Ok(Self { cluster, question, git, kinds, argocd, asked, resolved })
     }
 
     /// Looks at everything and says what is true.
@@ -169,10 +178,11 @@ impl<'l> Looker<'l> {
         let question = &self.question;
         let environment = &question.files.environment.name.value;
         let applications = self.applications().await?;
-        let wanted = self.wanted(&applications)?;
+        let releasing = self.releasing(&applications).await;
+        let wanted = self.wanted(&applications, &releasing)?;
         let project = path::object(&path::argo(self.namespace(), "appprojects"), environment.as_str());
         let (nodes, controllers, project, holder, configs, branch) = tokio::join!(
-            self.nodes(&wanted, &applications),
+            self.nodes(&wanted, &applications, &releasing),
             self.controllers(),
             self.object(&project),
             self.holder(),
@@ -294,9 +304,34 @@ impl<'l> Looker<'l> {
         Ok(Applications { wanted, all })
     }
 
+    /// What the releases of the plan must come to. What was read once is known: a release never changes.
+    async fn releasing(&self, applications: &Applications) -> Releasing {
+        let mut known = self.resolved.lock().await;
+        let released = self.question.plan.nodes.iter().filter(|node| node.release.is_some());
+        let Some(releases) = &self.question.releases else {
+            return released.map(|node| (node.id.clone(), Err(nowhere(&node.id).message))).collect();
+        };
+        let new = released.filter(|node| !known.contains_key(&node.id));
+        let place = |node: &PlannedNode| destination(&applications.read(&node.application.id()?)?);
+        let read = releases.resolved(new, place).await;
+        let mut releasing = Releasing::new();
+        for (node, found) in read {
+            match found {
+                Ok(found) => {
+                    known.insert(node, found);
+                }
+                Err(failure) => {
+                    releasing.insert(node, Err(failure.message));
+                }
+            }
+        }
+        releasing.extend(known.iter().map(|(node, found)| (node.clone(), Ok(found.clone()))));
+        releasing
+    }
+
     /// What every node must be: the folder at the commit where it comes from the GitOps repository; of other sources what
     /// Argo CD resolved, because only a comparison could resolve them anew, and that one is too old is told apart.
-    fn wanted(&self, applications: &Applications) -> Result<Vec<Wanted>, Failure> {
+    fn wanted(&self, applications: &Applications, releasing: &Releasing) -> Result<Vec<Wanted>, Failure> {
         let question = &self.question;
         let repository = Some(question.usable.repository.installation.repository.url.value.as_str());
         let planned: BTreeMap<&NodeId, &PlannedNode> =
@@ -305,7 +340,13 @@ impl<'l> Looker<'l> {
             let commit = question.commit.clone();
             let node = planned.get(id);
             if let Some(release) = node.and_then(|node| node.release.as_ref()) {
-                return Content::Release { commit, digest: release.digest.clone(), output: None };
+                let found = releasing.get(id).and_then(|found| found.as_ref().ok());
+                return Content::Release {
+                    commit,
+                    digest: release.digest.clone(),
+                    pointer: found.map(|found| found.pointer.clone()),
+                    output: found.map(|found| found.output.clone()),
+                };
             }
             let application = node.and_then(|node| applications.read(&node.application.id()?));
             match application {
@@ -316,15 +357,20 @@ impl<'l> Looker<'l> {
             }
         };
         let name = question.plan.run().parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
-        Ok(RunPlan::new(name, question.plan, question.graph, question.nodes, content).wanted())
+        let mut run = RunPlan::new(name, question.plan, question.graph, question.nodes, content);
+        let named = |(node, found): (&NodeId, &Result<Resolved, String>)| {
+            Some((node.clone(), found.as_ref().ok()?.images.clone()))
+        };
+        run.name_images(&releasing.iter().filter_map(named).collect());
+        Ok(run.wanted())
     }
 
-    async fn nodes(&self, wanted: &[Wanted], applications: &Applications) -> Vec<NodeFacts> {
+    async fn nodes(&self, wanted: &[Wanted], applications: &Applications, releasing: &Releasing) -> Vec<NodeFacts> {
         let by_node: BTreeMap<&NodeId, &Wanted> = wanted.iter().map(|wanted| (&wanted.node, wanted)).collect();
         let by_node = &by_node;
         let look = |wanted: &Wanted| {
             let wanted = wanted.clone();
-            async move { self.node(wanted, by_node, applications).await }
+            async move { self.node(wanted, by_node, applications, releasing).await }
         };
         // In the order of the plan, whoever answers first.
         futures::stream::iter(wanted).map(look).buffered(AT_ONCE).collect().await
@@ -332,9 +378,10 @@ impl<'l> Looker<'l> {
 
     async fn node(
         &self,
-        wanted: Wanted,
+        mut wanted: Wanted,
         by_node: &BTreeMap<&NodeId, &Wanted>,
         applications: &Applications,
+        releasing: &Releasing,
     ) -> NodeFacts {
         let seen = match applications.wanted.get(&wanted.application) {
             Some(Looked::Saw(Some(value))) => Application::read(value)
@@ -352,6 +399,25 @@ impl<'l> Looker<'l> {
         let elsewhere = ancestors(&wanted, by_node, applications);
         let (git, live) =
             tokio::join!(self.content(&wanted, &application), self.live(&wanted, &application, &facts, &elsewhere),);
+        let mut unread = live.unread;
+        let render = match receipt(&application, &live.objects, &live.absent) {
+            Ok(render) => render,
+            // Of what could not be read nobody can say that it is something else.
+            Err(resource) => {
+                if let Content::Release { commit, .. } = &wanted.content {
+                    wanted.content = Content::Git { commit: commit.clone() };
+                    let (what, why) = (resource.id(), "what the plugin says it rendered was not read".to_owned());
+                    if !unread.iter().any(|unread| unread.what == what) {
+                        unread.push(Unread { what, why, object: None });
+                    }
+                }
+                None
+            }
+        };
+        if let Some(Err(why)) = releasing.get(&wanted.node) {
+            let (what, why) = ("what its release must come to".to_owned(), why.clone());
+            unread.push(Unread { what, why, object: None });
+        }
         let mut objects = live.objects;
         objects.insert(0, itself(&application, value));
         let state = ApplicationState {
@@ -365,7 +431,8 @@ impl<'l> Looker<'l> {
             resources: application.resources.len(),
             revisions: application.revisions.clone(),
             git,
-            render: None,
+            render,
+            render_unread: false,
             tree: None,
         };
         let allowed = match application.sources.as_slice() {
@@ -379,7 +446,7 @@ impl<'l> Looker<'l> {
             required: live.required,
             vanished: vanished(value, &live.absent),
             objects,
-            unread: live.unread,
+            unread,
         };
         NodeFacts { wanted, application: Looked::Saw(Some(live)), allowed }
     }
@@ -514,6 +581,25 @@ impl<'l> Looker<'l> {
         let name = document.pointer("/metadata/name").and_then(Value::as_str)?.to_owned();
         let wanted = document.get("data").cloned().unwrap_or_default();
         Some(ConfigFacts { name, wanted, live: Looked::Saw(None) })
+    }
+}
+
+/// What the plugin says it rendered; nothing where there is no receipt.
+///
+/// # Errors
+/// With the receipt, where there is one and it was not read.
+fn receipt<'a>(
+    application: &'a Application,
+    objects: &[LiveManifest],
+    absent: &[Resource],
+) -> Result<Option<RenderReceipt>, &'a Resource> {
+    let Some(resource) = application.resources.iter().find(|resource| is_receipt(resource, application)) else {
+        return Ok(None);
+    };
+    match objects.iter().find(|object| object.id == resource.id()) {
+        Some(object) => Ok(RenderReceipt::read(&object.value)),
+        None if absent.contains(resource) => Ok(None),
+        None => Err(resource),
     }
 }
 

@@ -12,10 +12,11 @@ use forge_core::render::EXECUTOR_ACCOUNT;
 use forge_core::rights::{self, Grant};
 
 /// Where phase 1 writes.
-const WRITERS: [&str; 6] = [
+const WRITERS: [&str; 7] = [
     "account.rs",
     "bootstrap.rs",
     "bootstrap/root.rs",
+    "bootstrap/signatures.rs",
     "install.rs",
     "install/lock.rs",
     "teardown/inventory/snapshot.rs",
@@ -50,11 +51,12 @@ const POINTS: [&str; 3] = ["failpoint::write(", "self.point(", " point("];
 const ABOVE: usize = 12;
 
 /// Where the executor asks the cluster for anything: phase 0, phase 1, and the run.
-const ASKERS: [&str; 16] = [
+const ASKERS: [&str; 17] = [
     "account.rs",
     "argocd.rs",
     "bootstrap.rs",
     "bootstrap/root.rs",
+    "bootstrap/signatures.rs",
     "executor/phase_one.rs",
     "install.rs",
     "install/lock.rs",

@@ -20,6 +20,7 @@ use forge_core::preflight::Purpose;
 use forge_core::render;
 use forge_core::rights::{self, Request};
 use forge_core::yaml::{Dialect, Limits, Node, read};
+use forge_testkit::registry::Registry;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -918,6 +919,120 @@ fn while_it_watches_a_cluster_that_stops_answering_is_told_and_never_ends_as_hea
     let log = fs::read_to_string(&log).unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{log}");
     assert!(server.asked.lock().unwrap().iter().all(|(method, _)| method == "GET"));
+}
+
+/// The same checkout with one project in place of its nodes, whose release is in a registry; gives what the plugin of Argo CD
+/// says that it renders.
+fn released(home: &mut Home, registry: &Registry) -> Value {
+    let (folder, work) = (home.folder.path().to_owned(), home.work());
+    let place = format!("{}/releases", registry.host());
+    let run = |command: &mut Command| {
+        command.env_clear().env("HOME", &folder).env("PATH", std::env::var_os("PATH").unwrap()).stdin(Stdio::null());
+        let output = command.env("FORGE_CMP_CACHE", folder.join("cache")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    fs::create_dir(folder.join("source")).unwrap();
+    let image = format!("registry.example.com/web@{DIGEST}");
+    let web = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}},
+    });
+    fs::write(folder.join("source/web.yaml"), web.to_string()).unwrap();
+    let mut build = Command::new(env!("CARGO_BIN_EXE_forge"));
+    build.args(["release", "build", "source", "--project", "shop/api", "--commit", RELEASE, "--push", &place]);
+    let built = run(build.current_dir(&folder));
+    let digest = built.trim().rsplit('@').next().unwrap();
+    let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+    let installation = fs::read_to_string(work.join("forge.yaml")).unwrap();
+    fs::write(work.join("forge.yaml"), installation.replace("spec:\n", &format!("spec:\n  registry: {place}\n")))
+        .unwrap();
+    let graph = "kind: DependencyGraph\nspec:\n  stacks: [{name: base, apps: [{project: shop/api}]}]\n";
+    fs::write(work.join("graph.yaml"), format!("{header}{graph}")).unwrap();
+    let project = work.join("dev/apps/shop/api");
+    fs::create_dir_all(&project).unwrap();
+    let pointer = format!(
+        "# Why.\n{header}kind: ReleasePointer\nmetadata: {{name: api}}\nspec:\n  release: \"{RELEASE}\"\n  digest: {digest}\n"
+    );
+    fs::write(project.join("release.yaml"), pointer).unwrap();
+    let config = "apiVersion: apiextensions.crossplane.io/v1beta1\nkind: EnvironmentConfig\nmetadata: {name: shop-api}\ndata: {size: small}\n";
+    fs::write(project.join("env.yaml"), config).unwrap();
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "-q", "-m", "release"]);
+    git(&work, &["push", "-q", "origin", "HEAD:main"]);
+    home.head = git(&work, &["rev-parse", "HEAD"]);
+    symlink(env!("CARGO_BIN_EXE_forge"), folder.join("catalyst-forge-cmp")).unwrap();
+    let rendered = run(Command::new(folder.join("catalyst-forge-cmp")).arg("generate").current_dir(&project));
+    let documents: Vec<Value> =
+        read(&rendered, Dialect::Kubernetes, Limits::FILE).documents.iter().map(Node::to_json).collect();
+    documents.into_iter().find(|document| document["metadata"]["name"] == "forge-receipt").unwrap()
+}
+
+const RELEASE: &str = "77ab00b1c6d8e9f03f2a9c1d5e7b80416a2c9d3e";
+const RECEIPT: &str = "/api/v1/namespaces/shop-api/configmaps/forge-receipt";
+
+/// A cluster in which the project is as its release says.
+fn deployed(head: &str, receipt: &Value) -> Answers {
+    let mut application = application("dev-shop-api", head);
+    application["spec"]["source"]["path"] = json!("dev/apps/shop/api");
+    application["spec"]["destination"]["namespace"] = json!("shop-api");
+    application["status"]["resources"] = json!([
+        {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop-api", "name": "web", "status": "Synced"},
+        {"version": "v1", "kind": "ConfigMap", "namespace": "shop-api", "name": "forge-receipt", "status": "Synced"},
+    ]);
+    let mut answers = well(head);
+    let image = format!("registry.example.com/web@{DIGEST}");
+    let more = [
+        (APPLICATIONS, list(&[application])),
+        ("/apis/apps/v1/namespaces/shop-api/deployments/web", deployment("shop-api", &image)),
+        ("/api/v1/namespaces/shop-api/pods", list(&[pod("shop-api", DIGEST)])),
+        (RECEIPT, receipt.clone()),
+    ];
+    answers.extend(more.map(|(path, answer)| (path.to_owned(), answer)));
+    answers
+}
+
+#[test]
+fn a_project_is_proven_by_the_digests_of_its_release_and_what_else_is_there_is_told() {
+    let registry = Registry::start().unwrap();
+    let mut home = Home::new();
+    let receipt = released(&mut home, &registry);
+    let (code, found, report) = home.found(deployed(&home.head, &receipt), &[]);
+    assert_eq!((code, found.len()), (0, 0), "{report:#}");
+    let nodes = report["components"].as_array().unwrap();
+    let node = nodes.iter().find(|node| node["component"] == "shop/api").unwrap();
+    assert_eq!(node["detail"], "proven by the digests of its release; 1 container runs", "{node:#}");
+    let told = |change: &dyn Fn(&mut Answers), code: i32, kind: &str, words: &str| {
+        let mut answers = deployed(&home.head, &receipt);
+        change(&mut answers);
+        let (exit, found, report) = home.found(answers, &[]);
+        assert_eq!((exit, found), (code, [("shop/api".to_owned(), kind.to_owned())].into()), "{report:#}");
+        assert!(report["failures"].to_string().contains(words), "{words}: {report:#}");
+    };
+    for (field, words) in [
+        ("release", "fedcba987654 was rendered instead of"),
+        ("pointer", "was rendered by another pointer"),
+        ("output", "was rendered to something else"),
+    ] {
+        let change = |answers: &mut Answers| answers.get_mut(RECEIPT).unwrap()["data"][field] = json!(OTHER);
+        told(&change, 1, "wrong-digest", words);
+    }
+    let none = |answers: &mut Answers| {
+        changed(answers, "dev-shop-api", |application| {
+            application["status"]["resources"].as_array_mut().unwrap().pop();
+        });
+    };
+    told(&none, 1, "wrong-digest", "there is no `forge-receipt`");
+    let old = |answers: &mut Answers| {
+        answers.insert("/api/v1/namespaces/shop-api/pods".to_owned(), list(&[pod("shop-api", OTHER)]));
+    };
+    told(&old, 1, "wrong-digest", "runs fedcba987654 instead of 0123456789ab");
+    let forbidden = |answers: &mut Answers| drop(answers.insert(RECEIPT.to_owned(), Value::Null));
+    told(&forbidden, 2, "not-known", "forge-receipt");
+    // What a release must come to is not known without its registry, and then nothing is healthy.
+    let digest = receipt["data"]["release"].as_str().unwrap().parse().unwrap();
+    registry.lose("releases/shop/api", &digest);
+    told(&|_| {}, 2, "not-known", "what its release must come to");
 }
 
 #[test]

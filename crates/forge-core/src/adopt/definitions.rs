@@ -126,7 +126,7 @@ fn is_subdomain(name: &str) -> bool {
 }
 
 /// The plural that generators make of a kind.
-fn is_plural_of(plural: &str, kind: &str) -> bool {
+pub(crate) fn is_plural_of(plural: &str, kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     if plural == kind {
         return true;

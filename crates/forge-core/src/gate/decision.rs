@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::code::Class;
+use crate::code::{Class, Code};
 use crate::digest::{CommitId, Digest};
 use crate::gate::expression::ExprError;
 use crate::gate::observed::{Health, SyncState};
@@ -61,12 +61,17 @@ pub enum Act {
     },
     /// Ask Argo CD to compare again. Asked for repeatedly while content is not there: at most once per re-list.
     RequestRefresh,
+    /// Ask Argo CD to render and compare again past everything that it keeps. For [`WaitingFor::Render`] once, and
+    /// `rendered_anew_at` is stored when it was answered; for an error of our plugin now and then while it lasts.
+    RequestHardRefresh,
     /// Ask Argo CD to end the running operation, and store `terminated_at`.
     TerminateForeign,
     /// Read workloads, containers and objects.
     ReadTree,
     /// Read what the repository says about the revision.
     ReadRepository,
+    /// Read the receipt of what was rendered.
+    ReadReceipt,
 }
 
 /// What a node waits for.
@@ -106,7 +111,9 @@ pub enum WaitingFor {
     Tree,
     /// Argo CD sees a difference although our operation succeeded.
     InSync { sync: SyncState },
-    /// The plugin has not rendered the wanted release.
+    /// The receipt of what was rendered has not been read.
+    Receipt,
+    /// What Argo CD calls Synced was not rendered of the wanted release: it must render anew.
     Render { release: Digest },
     /// A controller that has not caught up.
     Generation { workload: String },
@@ -129,10 +136,14 @@ impl WaitingFor {
     pub fn act(&self) -> Option<Act> {
         match self {
             Self::SyncRequest { attempt } => Some(Act::RequestSync { attempt: *attempt }),
+            // Argo CD keeps an error of a plugin, and says it again without asking the plugin.
+            Self::Comparison { message } if plugin_says(message).is_some() => Some(Act::RequestHardRefresh),
+            Self::Render { .. } => Some(Act::RequestHardRefresh),
             Self::Refresh { asked: false } | Self::Comparison { .. } | Self::Commit { .. } => Some(Act::RequestRefresh),
             Self::ForeignTermination { asked: false } => Some(Act::TerminateForeign),
             Self::Tree | Self::Object { read: false, .. } => Some(Act::ReadTree),
             Self::Repository { .. } => Some(Act::ReadRepository),
+            Self::Receipt => Some(Act::ReadReceipt),
             _ => None,
         }
     }
@@ -156,7 +167,10 @@ impl fmt::Display for WaitingFor {
             Self::Repository { .. } => f.write_str("the repository is not read for this revision"),
             Self::Tree => f.write_str("the resource tree is not read"),
             Self::InSync { sync } => write!(f, "the Application is {sync} after its sync"),
-            Self::Render { release } => write!(f, "release {} is not rendered", release.short(12)),
+            Self::Receipt => f.write_str("the receipt of what was rendered is not read"),
+            Self::Render { release } => {
+                write!(f, "release {} is not what Argo CD rendered; it must render anew", release.short(12))
+            }
             Self::Generation { workload } => write!(f, "the controller of {} has not caught up", clip(workload)),
             Self::Image { container } => write!(f, "{container} does not run the wanted image"),
             Self::Health { health } => write!(f, "health is {health}"),
@@ -214,8 +228,12 @@ pub enum Why {
     RevisionMoved { wanted: Vec<String>, found: Vec<String> },
     /// Still different after a successful sync.
     NotInSync { sync: SyncState },
-    /// The plugin rendered another release, or none.
-    NotRendered { release: Digest },
+    /// What is live was not rendered of the wanted release, although Argo CD calls it Synced and has rendered anew.
+    NotRendered {
+        release: Digest,
+        #[serde(default)]
+        found: Rendered,
+    },
     /// A controller never caught up.
     StaleGeneration { workload: String },
     /// A container still runs something else.
@@ -234,6 +252,24 @@ pub enum Why {
     Removal { why: teardown::Why },
 }
 
+/// What the receipt of what is live says instead of what was wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Rendered {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// Another release.
+    Release {
+        /// Which one.
+        digest: Digest,
+    },
+    /// The wanted release, by another pointer.
+    Pointer,
+    /// The wanted release, and other resources than it holds.
+    Output,
+}
+
 impl Why {
     /// What sort of failure it is.
     pub fn class(&self) -> Class {
@@ -245,7 +281,6 @@ impl Why {
             | Self::SyncTimeout { .. }
             | Self::RefreshUnanswered
             | Self::CommitMissing { .. }
-            | Self::NotRendered { .. }
             | Self::StaleGeneration { .. }
             | Self::Unhealthy { health: Health::Progressing } => Class::Timeout,
             Self::ForeignOperation
@@ -253,9 +288,11 @@ impl Why {
             | Self::FolderMoved
             | Self::RevisionMoved { .. }
             | Self::NotInSync { .. }
+            | Self::NotRendered { .. }
             | Self::WrongImage { .. } => Class::Conflict,
             Self::SyncFailed { .. } | Self::RepositoryUnread { .. } => Class::Transient,
-            Self::Comparison { .. } | Self::Empty | Self::RuleBroken { .. } => Class::User,
+            Self::Comparison { message } => plugin_code(message).map_or(Class::User, Code::class),
+            Self::Empty | Self::RuleBroken { .. } => Class::User,
             Self::Unhealthy { .. } | Self::Flapping { .. } | Self::MissingObject { .. } | Self::RuleUnmet { .. } => {
                 Class::Unhealthy
             }
@@ -298,7 +335,17 @@ impl fmt::Display for Why {
                 write!(f, "the revision moved from `{}` to `{}`", clip(&wanted.join(", ")), clip(&found.join(", ")))
             }
             Self::NotInSync { sync } => write!(f, "the Application stayed {sync} after its sync"),
-            Self::NotRendered { release } => write!(f, "release {} was not rendered", release.short(12)),
+            Self::NotRendered { release, found } => {
+                let release = release.short(12);
+                match found {
+                    Rendered::Nothing => write!(f, "release {release} was not rendered: there is no `forge-receipt`"),
+                    Rendered::Release { digest } => {
+                        write!(f, "release {} was rendered instead of {release}", digest.short(12))
+                    }
+                    Rendered::Pointer => write!(f, "release {release} was rendered by another pointer than this one"),
+                    Rendered::Output => write!(f, "release {release} was rendered to something else than it holds"),
+                }
+            }
             Self::StaleGeneration { workload } => write!(f, "the controller of {} did not catch up", clip(workload)),
             Self::WrongImage { container, wanted, running: Some(running) } => {
                 write!(f, "{container} runs {} instead of {}", running.short(12), wanted.short(12))
@@ -323,11 +370,32 @@ fn with(f: &mut fmt::Formatter<'_>, sentence: fmt::Arguments<'_>, message: &str)
     if message.is_empty() { f.write_fmt(sentence) } else { write!(f, "{sentence}: {}", quoted(message)) }
 }
 
-/// What Argo CD says, as it is quoted: without the names of its temporary files, and long enough for the cause, which comes
-/// after them.
+/// What our plugin says, where Argo CD quotes it: its lines as one, without all that Argo CD says before them.
+pub fn plugin_says(message: &str) -> Option<String> {
+    let (_, said) = message.split_once("catalyst-forge-cmp")?;
+    let (_, said) = said.split_once("failed exit status ")?;
+    let (_, said) = said.split_once(": ")?;
+    plugin_code(message)?;
+    let line = |line: &str| match line.strip_prefix("error[").and_then(|line| line.split_once("]: ")) {
+        Some((code, what)) => format!("{code} {what}"),
+        None => line.to_owned(),
+    };
+    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    Some(lines.map(line).collect::<Vec<_>>().join("; "))
+}
+
+/// The code of what our plugin says, where Argo CD quotes it.
+pub fn plugin_code(message: &str) -> Option<Code> {
+    let (_, said) = message.split_once("catalyst-forge-cmp")?;
+    let (_, code) = said.split_once("error[")?;
+    code.split_once(']')?.0.parse().ok()
+}
+
+/// What Argo CD says, as it is quoted: our plugin's own words where they are what it says; else without the names of its
+/// temporary files, and long enough for the cause, which comes after them.
 fn quoted(message: &str) -> String {
     const LONGEST: usize = 300;
-    let mut text = message.to_owned();
+    let mut text = plugin_says(message).unwrap_or_else(|| message.to_owned());
     for folder in ["\"/dev/shm/", "\"/tmp/"] {
         while let Some(at) = text.find(folder) {
             let (before, from) = text.split_at(at);
@@ -342,6 +410,32 @@ fn quoted(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_our_plugin_says_is_the_cause_and_has_its_class() {
+        let before = "Failed to load target state: failed to generate manifest for source 1 of 1: rpc error: code = Unknown desc = Manifest generation error (cached): error generating manifests in cmp: rpc error: code = Unknown desc = error generating manifests: `/usr/local/bin/catalyst-forge-cmp generate` failed exit status 6: ";
+        let message = format!("{before}error[FORGE-N006]: release `r` is not signed\n\nhint: sign it");
+        assert_eq!(quoted(&message), "FORGE-N006 release `r` is not signed; hint: sign it");
+        let why = Why::Comparison { message: message.clone() };
+        assert_eq!(why.to_string(), "Argo CD cannot compare: FORGE-N006 release `r` is not signed; hint: sign it");
+        assert_eq!((why.class(), plugin_code(&message)), (Class::Policy, Some(Code::NotSigned)));
+        let on = WaitingFor::Comparison { message };
+        assert_eq!(on.act(), Some(Act::RequestHardRefresh));
+        // What keeps it from a repository comes before it, a line each.
+        let findings = format!("{before}dev/release.yaml:5:3: FORGE-P001 x\n    fix: y\nerror[FORGE-C006]: z");
+        let said = plugin_says(&findings);
+        assert_eq!(said.as_deref(), Some("dev/release.yaml:5:3: FORGE-P001 x; fix: y; FORGE-C006 z"));
+        for other in [
+            "rpc error: no such repository",
+            "`catalyst-forge-cmp generate` failed signal: killed",
+            "`other generate` failed exit status 1: error[FORGE-N001]: x",
+            "`catalyst-forge-cmp generate` failed exit status 1: error[E0001]: x",
+        ] {
+            assert_eq!(plugin_says(other), None, "{other}");
+            let on = WaitingFor::Comparison { message: other.to_owned() };
+            assert_eq!(on.act(), Some(Act::RequestRefresh), "{other}");
+        }
+    }
 
     #[test]
     fn a_message_of_argo_cd_is_quoted_with_its_cause() {

@@ -42,8 +42,9 @@ pub enum PredecessorState {
     Failed,
 }
 
-/// Times that the caller stores between decisions. [`remember`] fills in all but the two that record acts:
-/// `sync_requested` after [`super::Act::RequestSync`] and `terminated_at` after [`super::Act::TerminateForeign`].
+/// Times that the caller stores between decisions. [`remember`] fills in all but the three that record acts:
+/// `sync_requested` after [`super::Act::RequestSync`], `terminated_at` after [`super::Act::TerminateForeign`] and
+/// `rendered_anew_at` when what [`super::WaitingFor::Render`] asks for was answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Progress {
@@ -62,6 +63,10 @@ pub struct Progress {
     pub foreign_seen: bool,
     /// When we asked for its end.
     pub terminated_at: Option<Timestamp>,
+    /// When Argo CD had rendered anew, past everything that it keeps, because what it showed was not rendered of the wanted
+    /// release. That is asked for once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendered_anew_at: Option<Timestamp>,
     /// Since when it is Healthy without a break, as far as was seen since the node became ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<Timestamp>,
@@ -71,6 +76,14 @@ pub struct Progress {
     /// Why Argo CD refused our newest request, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+impl Progress {
+    /// Our newest sync was asked for before Argo CD had rendered anew: what it brought is not what counts, and one more is due.
+    pub fn is_synced_before_rendered(&self) -> bool {
+        let anew = self.rendered_anew_at.zip(self.sync_requested);
+        anew.is_some_and(|(anew, request)| request.at < anew)
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -115,6 +128,9 @@ pub struct ApplicationState {
     pub git: Option<GitContent>,
     /// The ConfigMap `forge-receipt`, where it exists.
     pub render: Option<RenderReceipt>,
+    /// It was not looked for yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub render_unread: bool,
     /// Workloads, containers and objects; absent until read.
     pub tree: Option<Tree>,
 }
@@ -236,6 +252,14 @@ pub struct RenderReceipt {
     pub release: Digest,
     /// Hash of the output.
     pub output: Digest,
+}
+
+impl RenderReceipt {
+    /// Reads the ConfigMap that the plugin adds to what it renders; nothing where it does not say what was rendered.
+    pub fn read(config_map: &serde_json::Value) -> Option<Self> {
+        let said = |key: &str| config_map.get("data")?.get(key)?.as_str()?.parse().ok();
+        Some(Self { pointer: said("pointer")?, release: said("release")?, output: said("output")? })
+    }
 }
 
 /// What lives below the Application.
@@ -395,6 +419,17 @@ pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progres
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_receipt_is_read_as_the_plugin_writes_it_and_half_of_one_is_none() {
+        let digest = |text: &str| Digest::of(text.as_bytes());
+        let wanted = RenderReceipt { pointer: digest("p"), release: digest("r"), output: digest("o") };
+        let mut written = crate::release::receipt(&wanted.pointer, &wanted.release, &wanted.output).value;
+        assert_eq!(RenderReceipt::read(&written), Some(wanted));
+        written["data"]["output"] = "sha256:0".into();
+        assert_eq!(RenderReceipt::read(&written), None);
+        assert_eq!(RenderReceipt::read(&serde_json::json!({"data": null})), None);
+    }
 
     #[test]
     fn a_restart_counts_only_after_the_second_of_the_moment_and_only_of_what_runs() {

@@ -4,7 +4,8 @@
 
 use kube_cel::cel::Program;
 
-use crate::gate::decision::{WaitingFor, Why};
+use crate::digest::Digest;
+use crate::gate::decision::{Rendered, WaitingFor, Why};
 use crate::gate::expression::{self, Verdict};
 use crate::gate::observed::{ApplicationState, Folder, Health, SyncState, Tree};
 use crate::gate::receipt::Receipt;
@@ -49,8 +50,14 @@ pub(super) enum After {
     Failure,
 }
 
-/// Checks everything, in the order in which things come about.
-pub(super) fn check(wanted: &Wanted, state: &ApplicationState, after: After) -> Result<Receipt, Box<Unmet>> {
+/// Checks everything, in the order in which things come about. `anew` says that Argo CD was asked to render past everything
+/// that it keeps, and did.
+pub(super) fn check(
+    wanted: &Wanted,
+    state: &ApplicationState,
+    after: After,
+    anew: bool,
+) -> Result<Receipt, Box<Unmet>> {
     let rules = programs(wanted)?;
     // Without a comparison all that follows is left over from an earlier one.
     if let Some(message) = state.conditions.first() {
@@ -65,13 +72,14 @@ pub(super) fn check(wanted: &Wanted, state: &ApplicationState, after: After) -> 
         let sync = state.sync;
         return Err(by_sync(WaitingFor::InSync { sync }, Why::NotInSync { sync }));
     }
+    // Before health: what is not well may be what the wanted release mends.
+    render(wanted, state, anew)?;
     // Before the tree: what was read of it while it still changed would be thrown away.
     if state.health != Health::Healthy {
         let health = state.health;
         return Err(time(WaitingFor::Health { health }, Why::Unhealthy { health }));
     }
     let tree = state.tree.as_ref().ok_or_else(|| unread(WaitingFor::Tree))?;
-    render(wanted, state)?;
     workloads(tree)?;
     images(wanted, tree)?;
     for object in &wanted.requires {
@@ -118,16 +126,24 @@ pub(super) fn source(wanted: &Wanted, state: &ApplicationState) -> Result<(), Bo
     }
 }
 
-fn render(wanted: &Wanted, state: &ApplicationState) -> Result<(), Box<Unmet>> {
-    let Content::Release { digest, output, .. } = &wanted.content else { return Ok(()) };
-    let rendered = state.render.as_ref().is_some_and(|render| {
-        render.release == *digest && output.as_ref().is_none_or(|output| render.output == *output)
-    });
-    if rendered {
-        return Ok(());
+/// What is live was rendered of the wanted release, by the wanted pointer. Argo CD calls it Synced with the wanted revision,
+/// so where it was not, Argo CD compared with manifests that it kept from before, and a sync would only bring them again: it must
+/// render anew, once. What is wrong after that stays wrong.
+fn render(wanted: &Wanted, state: &ApplicationState, anew: bool) -> Result<(), Box<Unmet>> {
+    let Content::Release { digest, pointer, output, .. } = &wanted.content else { return Ok(()) };
+    if state.render_unread {
+        return Err(unread(WaitingFor::Receipt));
     }
-    let release = digest.clone();
-    Err(by_sync(WaitingFor::Render { release: release.clone() }, Why::NotRendered { release }))
+    let differs = |wanted: Option<&Digest>, found: &Digest| wanted.is_some_and(|wanted| wanted != found);
+    let found = match &state.render {
+        None => Rendered::Nothing,
+        Some(found) if found.release != *digest => Rendered::Release { digest: found.release.clone() },
+        Some(found) if differs(pointer.as_ref(), &found.pointer) => Rendered::Pointer,
+        Some(found) if differs(output.as_ref(), &found.output) => Rendered::Output,
+        Some(_) => return Ok(()),
+    };
+    let why = Why::NotRendered { release: digest.clone(), found };
+    Err(if anew { never(why) } else { time(WaitingFor::Render { release: digest.clone() }, why) })
 }
 
 fn workloads(tree: &Tree) -> Result<(), Box<Unmet>> {

@@ -16,10 +16,11 @@ use crate::name::{ApplicationId, NodeId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Proof {
-    /// The node names no images: its revision is all that could be compared.
+    /// The node has no release: its revision is all that could be compared.
     Revision,
-    /// The images that run were compared with the release.
-    Images,
+    /// What was rendered, and the images that run, were compared with the release by their digests.
+    #[serde(alias = "images")]
+    Digest,
 }
 
 /// The proof of one node.
@@ -78,13 +79,14 @@ impl Receipt {
             }
         }
         let rules = wanted.health.iter().map(|rule| &rule.object);
+        let by_digest = matches!(wanted.content, Content::Release { .. }) || !wanted.images.is_empty();
         Self {
             run: wanted.run.clone(),
             node: wanted.node.clone(),
             application: wanted.application.clone(),
             attempt,
             synced: attempt.is_some(),
-            proof: if wanted.images.is_empty() { Proof::Revision } else { Proof::Images },
+            proof: if by_digest { Proof::Digest } else { Proof::Revision },
             commit,
             revisions: state.revisions.clone(),
             render,

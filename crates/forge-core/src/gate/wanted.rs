@@ -64,6 +64,9 @@ pub enum Content {
         commit: CommitId,
         /// The release.
         digest: Digest,
+        /// The pointer's content, where it was read beforehand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pointer: Option<Digest>,
         /// What the plugin renders from it, where that was computed beforehand.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Digest>,

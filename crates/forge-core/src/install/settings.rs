@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::chart::chart;
+use super::plugin;
 use super::values::{ACCOUNT, CONTROLLER, POLICY, POLICY_KEY, TEARDOWN, WAVE_DELAY, merged, needed, variables};
 use crate::health::HealthChecks;
-use crate::name::EnvironmentName;
+use crate::name::{EnvironmentName, clip};
 use crate::preflight::{self, Component, Intent, Purpose, WorkloadFacts};
 use crate::render::{self, Places, TEARDOWN_ACCOUNT};
 use crate::yaml;
@@ -60,7 +61,10 @@ pub fn differences(purpose: &Purpose, observed: &Observed, health: &HealthChecks
         let mut tell = |weight, what: String, fix: String| found.push(Difference { component, weight, what, fix });
         version(component, observed, &mut tell);
         match component {
-            Component::Cd => cd(purpose, observed, health, &mut tell),
+            Component::Cd => {
+                cd(purpose, observed, health, &mut tell);
+                sidecar(purpose, observed, &mut tell);
+            }
             Component::Workflows => workflows(observed, &mut tell),
             Component::Events => {}
         }
@@ -152,6 +156,44 @@ fn cd(purpose: &Purpose, observed: &Observed, health: &HealthChecks, tell: &mut 
         let what = format!("argocd-cmd-params-cm has no `{wave}: \"{delay}\"`: every sync wave costs two seconds more");
         let fix = format!("{}, and restart the application controller", merge("argocd-cmd-params-cm"));
         tell(Weight::Advice, what, fix);
+    }
+}
+
+/// Where releases are: the plugin that makes Applications of them, beside the repo-server.
+fn sidecar(purpose: &Purpose, observed: &Observed, tell: &mut impl FnMut(Weight, String, String)) {
+    let is_cd = |workload: &&Value| WorkloadFacts::read(workload).is_some_and(|facts| facts.component == Component::Cd);
+    let workloads: Vec<&Value> = observed.workloads.iter().filter(is_cd).collect();
+    // An Argo CD that is not there is told of already.
+    if !purpose.releases || workloads.is_empty() {
+        return;
+    }
+    let (name, place) = (plugin::CMP, "/spec/template/spec/containers");
+    let merge = |what: &str| {
+        format!("merge {what} as `forge bootstrap --print` has it, by whatever Argo CD was installed with")
+    };
+    let found = workloads.iter().find_map(|workload| Some((*workload, plugin::found(workload, place)?)));
+    let Some((server, container)) = found else {
+        let what = format!("no container `{name}` beside the repo-server: no Application can be made of a release");
+        return tell(Weight::Missing, what, merge("the Deployment of the repo-server, and ConfigMap argocd-cmp-cm"));
+    };
+    let image = preflight::text(container, "/image").unwrap_or_default();
+    if !purpose.image.is_empty() && image != purpose.image {
+        let what =
+            format!("container `{name}` beside the repo-server is of `{}`, not of `{}`", clip(image), purpose.image);
+        tell(Weight::Advice, what, merge("the Deployment of the repo-server"));
+    }
+    for (variable, wanted, otherwise) in plugin::VARIABLES {
+        let mut set = preflight::items(server, place).flat_map(|container| preflight::items(container, "/env"));
+        if !set.any(|entry| preflight::text(entry, "/name") == Some(variable)) {
+            let what = format!("the repo-server runs without {variable}={wanted}: {otherwise}");
+            tell(Weight::Advice, what, merge("the Deployment of the repo-server"));
+        }
+    }
+    let (exclusions, git) = plugin::EXCLUSIONS;
+    if !data(observed.parameters.as_ref(), exclusions).is_some_and(|globs| globs.split(';').any(|glob| glob == git)) {
+        let what =
+            format!("argocd-cmd-params-cm has no `{exclusions}: {git}`: all of Git's history goes to the plugin");
+        tell(Weight::Advice, what, format!("{}, and restart the repo-server", merge("ConfigMap argocd-cmd-params-cm")));
     }
 }
 
@@ -298,9 +340,12 @@ pub fn merges(purpose: &Purpose, health: &HealthChecks, handed: &[Fragment]) -> 
     let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
     let merge = |component: Component| {
         let namespace = purpose.place(component);
-        let (mut values, mut fragments) = (needed(component), settings(component, namespace));
+        let (mut values, mut fragments) = (needed(component), settings(component, purpose));
         if component == Component::Cd {
             values = merged(values, &health.chart_values());
+            if let Some(plugin) = plugin::values(purpose) {
+                values = merged(values, &plugin);
+            }
             fragments.extend_from_slice(handed);
             let why = "To be merged into the data of Argo CD's ConfigMap argocd-cm: health checks. Argo CD takes them up without a\n\
                        restart.";
@@ -315,7 +360,7 @@ pub fn merges(purpose: &Purpose, health: &HealthChecks, handed: &[Fragment]) -> 
 /// health checks are the last one.
 pub fn fragments(purpose: &Purpose, health: &HealthChecks, handed: &[Fragment]) -> Vec<String> {
     let there = [Component::Workflows, Component::Cd].into_iter().filter(|part| is_there(purpose, *part));
-    let settings = there.flat_map(|component| settings(component, purpose.place(component)));
+    let settings = there.flat_map(|component| settings(component, purpose));
     let mut documents: Vec<String> = settings.map(|fragment| fragment.text()).collect();
     if is_there(purpose, Component::Cd) {
         documents.extend(handed.iter().map(Fragment::text));
@@ -333,27 +378,67 @@ fn config_map(name: &str, namespace: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 }
 
+/// What the repo-server is told of the plugin, where there are releases.
+fn beside_the_repo_server(purpose: &Purpose) -> Vec<Fragment> {
+    if !purpose.releases {
+        return Vec::new();
+    }
+    let namespace = purpose.place(Component::Cd);
+    let ((key, described), (exclusions, git)) = (plugin::description(), plugin::EXCLUSIONS);
+    let server = json!({"name": "argocd-repo-server", "env": plugin::variables()});
+    let pod = json!({"containers": [server, plugin::sidecar(&purpose.image)], "volumes": plugin::volumes()});
+    vec![
+        Fragment::new(
+            "To be merged into the data of Argo CD's ConfigMap argocd-cmp-cm, which is to be made where there is none: the plugin that\n\
+             makes Applications of releases. It has neither version nor discovery, so only Applications that name it are sent to it.",
+            config_map(plugin::PLUGINS_MAP, namespace, &json!({key: described})),
+        ),
+        Fragment::new(
+            "To be merged into the Deployment of Argo CD's repo-server, by whoever owns it; Deployment and container may have other\n\
+             names where you are, the volumes var-files and plugins are Argo CD's own. The sidecar pulls, verifies and renders releases.\n\
+             ConfigMap forge-signatures (whose signatures count) and Secret forge-registry (credentials of the registry) may be there\n\
+             or not. ARGOCD_CMP_CHUNK_SIZE: a repository goes to it in pieces of 256 KiB and not of 1 KiB.\n\
+             ARGOCD_PAUSE_GEN_AFTER_FAILED_ATTEMPTS: what was mended is rendered at the next look, and not after an hour.",
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "argocd-repo-server", "namespace": namespace},
+                "spec": {"template": {"spec": pod}},
+            }),
+        ),
+        Fragment::new(
+            "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like and no other plugin needs Git's\n\
+             history: without it all of that goes to the plugin with every rendering. The repo-server has to be restarted to take it up.",
+            config_map("argocd-cmd-params-cm", namespace, &json!({exclusions: git})),
+        ),
+    ]
+}
+
 /// Everything but the health checks.
-fn settings(component: Component, namespace: &str) -> Vec<Fragment> {
+fn settings(component: Component, purpose: &Purpose) -> Vec<Fragment> {
     let ((account, kind), (teardown, key), (wave, delay)) = (ACCOUNT, TEARDOWN, WAVE_DELAY);
+    let namespace = purpose.place(component);
     match component {
-        Component::Cd => vec![
-            Fragment::new(
-                "To be merged into the data of Argo CD's ConfigMap argocd-cm: the accounts that runs ask Argo CD with. They have no\n\
-                 password and cannot log in; `forge bootstrap` makes a token of the first, a teardown one of the second while it lasts.",
-                config_map("argocd-cm", namespace, &json!({account: kind, teardown: key})),
-            ),
-            Fragment::new(
-                "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the first account sees and syncs Applications, the\n\
-                 second sees and deletes them, and neither may do anything else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
-                config_map("argocd-rbac-cm", namespace, &json!({POLICY_KEY: POLICY})),
-            ),
-            Fragment::new(
-                "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like: without it the application\n\
-                 controller sleeps two seconds after every sync wave. It has to be restarted to take it up.",
-                config_map("argocd-cmd-params-cm", namespace, &json!({wave: delay})),
-            ),
-        ],
+        Component::Cd => {
+            let mut fragments = vec![
+                Fragment::new(
+                    "To be merged into the data of Argo CD's ConfigMap argocd-cm: the accounts that runs ask Argo CD with. They have no\n\
+                     password and cannot log in; `forge bootstrap` makes a token of the first, a teardown one of the second while it lasts.",
+                    config_map("argocd-cm", namespace, &json!({account: kind, teardown: key})),
+                ),
+                Fragment::new(
+                    "To be merged into the data of Argo CD's ConfigMap argocd-rbac-cm: the first account sees and syncs Applications, the\n\
+                     second sees and deletes them, and neither may do anything else. Argo CD reads every key policy.<name>.csv beside policy.csv.",
+                    config_map("argocd-rbac-cm", namespace, &json!({POLICY_KEY: POLICY})),
+                ),
+                Fragment::new(
+                    "To be merged into the data of Argo CD's ConfigMap argocd-cmd-params-cm, if you like: without it the application\n\
+                     controller sleeps two seconds after every sync wave. It has to be restarted to take it up.",
+                    config_map("argocd-cmd-params-cm", namespace, &json!({wave: delay})),
+                ),
+            ];
+            fragments.extend(beside_the_repo_server(purpose));
+            fragments
+        }
         Component::Workflows => {
             let container = json!({"name": "workflow-controller", "env": variables()});
             vec![Fragment::new(
@@ -427,6 +512,76 @@ mod tests {
     #[test]
     fn what_is_printed_and_merged_leaves_no_difference() {
         assert_eq!(differences(&purpose(), &merged(), &health()), []);
+    }
+
+    fn of_releases() -> Purpose {
+        Purpose { releases: true, image: "forge@sha256:1".to_owned(), ..purpose() }
+    }
+
+    /// Argo CD's own Deployment of its repo-server.
+    fn repo_server(containers: &Value) -> Value {
+        json!({
+            "metadata": {"name": "argocd-repo-server", "labels": {"app.kubernetes.io/part-of": "argocd"}},
+            "spec": {"template": {"spec": {"containers": containers}}},
+        })
+    }
+
+    #[test]
+    fn where_releases_are_the_owner_of_argo_cd_is_given_the_plugin_and_told_what_of_it_is_missing() {
+        let found = |observed: &Observed| -> Vec<(Weight, String)> {
+            let found = differences(&of_releases(), observed, &health()).into_iter();
+            found.map(|found| (found.weight, found.what)).collect()
+        };
+        let mut observed = merged();
+        let what = "no container `catalyst-forge-cmp` beside the repo-server: no Application can be made of a release";
+        assert_eq!(found(&observed), [(Weight::Missing, what.to_owned())]);
+        // What is printed makes it good.
+        let merges = merges(&of_releases(), &health(), &[]);
+        let named = |name: &str| {
+            let fragments = merges[1].fragments.iter().map(|fragment| &fragment.object);
+            fragments.filter(|object| object["metadata"]["name"] == name).cloned().collect::<Vec<Value>>()
+        };
+        let server = named("argocd-repo-server").remove(0);
+        let containers = &server["spec"]["template"]["spec"]["containers"];
+        observed.workloads.push(repo_server(containers));
+        let (key, value) = plugin::EXCLUSIONS;
+        assert_eq!(named("argocd-cmd-params-cm")[1]["data"], json!({key: value}));
+        observed.parameters.as_mut().unwrap()["data"][key] = json!(value);
+        assert_eq!(found(&observed), []);
+        // As objects and as values of the chart it is the same.
+        let values = &merges[1].values["repoServer"];
+        assert_eq!(values["extraContainers"], json!([containers[1]]));
+        assert_eq!(values["env"], containers[0]["env"]);
+        assert_eq!(values["volumes"], server["spec"]["template"]["spec"]["volumes"]);
+        let plugins = named("argocd-cmp-cm").remove(0);
+        let described = plugins["data"]["catalyst-forge-cmp.yaml"].as_str().unwrap();
+        let described = read(described, Dialect::Kubernetes, Limits::FILE);
+        let described = described.documents[0].to_json();
+        assert_eq!(merges[1].values["configs"]["cmp"]["plugins"]["catalyst-forge-cmp"], described["spec"]);
+        assert_eq!(described["metadata"], json!({"name": "catalyst-forge-cmp"}));
+        let text = fragments(&of_releases(), &health(), &[]).join("---\n");
+        assert!(read(&text, Dialect::Kubernetes, Limits::FILE).problems.is_empty());
+        assert!(text.contains("# To be merged into the Deployment of Argo CD's repo-server"), "{text}");
+    }
+
+    #[test]
+    fn a_plugin_that_is_not_quite_as_forge_has_it_works_and_is_told_of() {
+        let advice = |containers: Value, purpose: &Purpose| -> Vec<String> {
+            let mut observed = merged();
+            observed.workloads.push(repo_server(&containers));
+            let found = differences(purpose, &observed, &health());
+            assert!(found.iter().all(|found| found.weight == Weight::Advice), "{found:?}");
+            found.into_iter().map(|found| found.what).collect()
+        };
+        let bare = json!([{"name": "argocd-repo-server"}, {"name": "catalyst-forge-cmp", "image": "forge@sha256:0"}]);
+        let told = advice(bare.clone(), &of_releases());
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].contains("is of `forge@sha256:0`, not of `forge@sha256:1`"), "{told:?}");
+        assert!(told[1].contains("ARGOCD_CMP_CHUNK_SIZE=262144") && told[2].contains("for an hour"), "{told:?}");
+        assert!(told[3].contains("reposerver.plugin.tar.exclusions"), "{told:?}");
+        // Whoever only looks may not know with which image the cluster was prepared.
+        let unknown = Purpose { image: String::new(), ..of_releases() };
+        assert_eq!(advice(bare, &unknown).len(), 3);
     }
 
     #[test]

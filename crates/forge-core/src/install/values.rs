@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::chart::{Chart, chart};
 use super::own::Own;
+use super::plugin;
 use super::release::{CHART_LABEL, DIGEST_LABEL, digest_label};
 use crate::digest::Digest;
 use crate::health::HealthChecks;
-use crate::preflight::Component;
+use crate::preflight::{Component, Purpose};
 use crate::render::MANAGED_BY;
 
 /// The folder of a repository that holds values of its own, one `<chart>.yaml` each.
@@ -141,12 +142,38 @@ impl Wanted {
         own: Option<&Value>,
         content: Option<&Digest>,
     ) -> Self {
+        Self::assembled((component, namespace), health, None, own, content)
+    }
+
+    /// The same for what a cluster is to be prepared for: where releases are, Argo CD has the plugin that makes Applications of
+    /// them.
+    pub fn of(
+        purpose: &Purpose,
+        component: Component,
+        health: &HealthChecks,
+        own: Option<&Value>,
+        content: Option<&Digest>,
+    ) -> Self {
+        let plugin = plugin::values(purpose).filter(|_| component == Component::Cd);
+        Self::assembled((component, purpose.place(component)), health, plugin.as_ref(), own, content)
+    }
+
+    fn assembled(
+        (component, namespace): (Component, &str),
+        health: &HealthChecks,
+        plugin: Option<&Value>,
+        own: Option<&Value>,
+        content: Option<&Digest>,
+    ) -> Self {
         let mut values = tuned(component, namespace);
         if component == Component::Cd {
             values = merged(values, &health.chart_values());
         }
+        if let Some(plugin) = plugin {
+            values = merged(values, plugin);
+        }
         if let Some(own) = own {
-            values = merged(values, own);
+            values = plugin::over(values, own);
         }
         Self::with(component, namespace, chart(component).version, &values, content)
     }
@@ -251,6 +278,30 @@ server:
         assert_eq!(merged(json!({"a": [1, 2]}), &json!({"a": [3]})), json!({"a": [3]}));
         assert_eq!(merged(json!({"a": {"b": 1}}), &json!({"a": 2})), json!({"a": 2}));
         assert_eq!(merged(json!({"a": 1}), &json!({"a": {"b": 2}})), json!({"a": {"b": 2}}));
+    }
+
+    #[test]
+    fn where_releases_are_argo_cd_has_the_plugin_with_the_image_that_the_cluster_is_prepared_with() {
+        let health = HealthChecks::merge(&BTreeMap::new());
+        let of = |purpose: &Purpose, component, own: Option<&Value>| Wanted::of(purpose, component, &health, own, None);
+        let without = Purpose { argocd: "here".to_owned(), ..Purpose::default() };
+        assert_eq!(of(&without, Component::Cd, None), wanted(Component::Cd, None));
+        let with = Purpose { releases: true, image: "forge@sha256:1".to_owned(), ..without.clone() };
+        let cd = of(&with, Component::Cd, None);
+        assert_eq!(cd.values["repoServer"]["extraContainers"][0]["image"], "forge@sha256:1");
+        assert_eq!(cd.values["configs"]["rbac"]["policy.forge.csv"], POLICY);
+        assert_eq!(cd.values["configs"]["params"].as_object().unwrap().len(), 2);
+        // Another image is another installation, and another part of Argo has nothing of it.
+        assert_ne!(
+            cd.digest,
+            of(&Purpose { image: "forge@sha256:2".to_owned(), ..with.clone() }, Component::Cd, None).digest
+        );
+        let workflows = Purpose { workflows: "here".to_owned(), ..with.clone() };
+        assert_eq!(of(&workflows, Component::Workflows, None), wanted(Component::Workflows, None));
+        // A sidecar of the repository's own takes nothing away.
+        let own = json!({"repoServer": {"extraContainers": [{"name": "other", "image": "other"}]}});
+        let both = of(&with, Component::Cd, Some(&own));
+        assert_eq!(both.values["repoServer"]["extraContainers"].as_array().unwrap().len(), 2);
     }
 
     #[test]

@@ -319,7 +319,8 @@ spec:
     metadata:
       name: \"{name}-{joined}\"
       annotations:
-        argocd.argoproj.io/manifest-generate-paths: .
+        # What the plugin reads: this folder, where releases are kept, and which signatures they need.
+        argocd.argoproj.io/manifest-generate-paths: .;/forge.yaml;/signatures.yaml
     spec:
       project: {name}
       source:

@@ -120,6 +120,7 @@ impl Application {
             revisions: vec![REVISION.to_owned()],
             git: None,
             render: None,
+            render_unread: false,
             tree: Some(Tree::default()),
         };
         if let Some(answered) = self.refreshed {

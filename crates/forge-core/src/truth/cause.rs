@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::digest::{CommitId, Digest};
 use crate::duration::Duration;
 use crate::exit::Exit;
-use crate::gate::{ContainerKey, Health, WaitingFor, Why};
+use crate::gate::{ContainerKey, Health, WaitingFor, Why, plugin_says};
 use crate::name::clip;
 use crate::view::{list, shown};
 
@@ -333,7 +333,10 @@ impl fmt::Display for Cause {
             Self::SyncHangs { by, age } => write!(f, "a sync runs for {age} and does not end, {by}"),
             Self::Going { age, .. } => write!(f, "the Application is being deleted, for {age}"),
             Self::SyncFailed { message, .. } if message.is_empty() => f.write_str("the last sync failed"),
-            Self::SyncFailed { message, .. } => write!(f, "the last sync failed: {}", shown(message)),
+            Self::SyncFailed { message, .. } => {
+                let said = plugin_says(message);
+                write!(f, "the last sync failed: {}", shown(said.as_deref().unwrap_or(message)))
+            }
             Self::Drift { resources } if resources.is_empty() => f.write_str("Argo CD sees a difference to Git"),
             Self::Drift { resources } => write!(f, "Argo CD sees a difference to Git: {}", list(resources, 200)),
             Self::NotCompared { age: None, .. } => f.write_str("Argo CD has never compared it"),

@@ -148,7 +148,7 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
             // The gate says so of nothing that is to be there.
             Decision::Gone(_) => return (causes, None),
             Decision::Failed(failure) => failed(failure.why, application, now),
-            Decision::Wait(wait) => waits(wait.on, &wanted, &observed, application),
+            Decision::Wait(wait) => waits(wait.on, &observed, application),
         };
         // That it does not stay well goes without saying of what is not well.
         let flaps = matches!(cause, Cause::Failed(Why::Flapping { .. }) | Cause::Waits(WaitingFor::Settling { .. }));
@@ -160,7 +160,10 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
         match (mended, observed.application.as_mut()) {
             (Mended::Nothing, _) | (_, None) => break,
             (Mended::Operation, Some(state)) => state.operation = None,
-            (Mended::Sync, Some(state)) => state.sync = SyncState::Synced,
+            (Mended::Sync, Some(state)) => {
+                state.sync = SyncState::Synced;
+                not_yet(&mut wanted, state);
+            }
             (Mended::Render, Some(_)) => {
                 if let Content::Release { commit, .. } = &wanted.content {
                     wanted.content = Content::Git { commit: commit.clone() };
@@ -168,6 +171,7 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
             }
             (Mended::Content, Some(state)) => {
                 state.git = Some(GitContent { contains_commit: true, folder: Folder::Same, error: None });
+                not_yet(&mut wanted, state);
             }
             (Mended::Health, Some(state)) => state.health = Health::Healthy,
             (Mended::Tree, Some(state)) => {
@@ -194,6 +198,16 @@ fn gate(wanted: &Wanted, application: Option<&LiveApplication>, now: Timestamp) 
     (causes, None)
 }
 
+/// A release that was not deployed yet was not rendered either, and has other images than those that run: that follows, and
+/// is not told again.
+fn not_yet(wanted: &mut Wanted, state: &ApplicationState) {
+    let Content::Release { commit, digest, .. } = &wanted.content else { return };
+    if state.render.as_ref().is_none_or(|render| render.release != *digest) {
+        wanted.content = Content::Git { commit: commit.clone() };
+        wanted.images.clear();
+    }
+}
+
 fn observed(wanted: &Wanted, application: Option<&LiveApplication>) -> Observed {
     let proven = |node: &crate::name::NodeId| (node.clone(), PredecessorState::Proven);
     let state = application.map(|application| {
@@ -211,6 +225,8 @@ fn observed(wanted: &Wanted, application: Option<&LiveApplication>) -> Observed 
         predecessors: wanted.predecessors.iter().map(proven).collect(),
         deadline: Timestamp::MAX,
         progress: Progress {
+            // Nothing is asked for here: what was rendered is what counts.
+            rendered_anew_at: Some(Timestamp::UNIX_EPOCH),
             ready_at: Some(application.map_or(Timestamp::UNIX_EPOCH, changed)),
             healthy_since: application.and_then(healthy_since),
             // A sync that does not end is no progress: it has the time that a run gives it, and that of being told to end.
@@ -243,6 +259,7 @@ fn failed(why: Why, application: Option<&LiveApplication>, now: Timestamp) -> (C
         Why::CommitMissing { commit } => (Cause::OldCommit { commit }, Mended::Content),
         Why::FolderMoved => (Cause::LaterCommit, Mended::Content),
         Why::RepositoryUnread { message } => (unread_repository(message), Mended::Content),
+        Why::NotRendered { .. } => (Cause::Failed(why), Mended::Render),
         Why::Unhealthy { .. } => (Cause::Failed(why), Mended::Health),
         Why::StaleGeneration { ref workload } => {
             let workload = workload.clone();
@@ -260,19 +277,14 @@ fn failed(why: Why, application: Option<&LiveApplication>, now: Timestamp) -> (C
     }
 }
 
-fn waits(
-    on: WaitingFor,
-    wanted: &Wanted,
-    observed: &Observed,
-    application: Option<&LiveApplication>,
-) -> (Cause, Mended) {
+fn waits(on: WaitingFor, observed: &Observed, application: Option<&LiveApplication>) -> (Cause, Mended) {
     match on {
         WaitingFor::ForeignOperation
         | WaitingFor::ForeignTermination { .. }
         | WaitingFor::SyncStart { .. }
         | WaitingFor::Operation { .. }
         | WaitingFor::Backoff { .. } => (Cause::Syncing { by: asked_for(application) }, Mended::Operation),
-        WaitingFor::SyncRequest { .. } => wants_a_sync(wanted, observed, application),
+        WaitingFor::SyncRequest { .. } => wants_a_sync(observed, application),
         WaitingFor::Commit { commit } => (Cause::OldCommit { commit }, Mended::Content),
         WaitingFor::Repository { .. } => {
             let git = observed.application.as_ref().and_then(|state| state.git.as_ref());
@@ -309,9 +321,8 @@ fn asked_for(application: Option<&LiveApplication>) -> String {
     by.unwrap_or_else(|| "asked for by somebody".to_owned())
 }
 
-/// Only a sync would bring it about: because the last one failed, because something differs, or because another release was
-/// rendered.
-fn wants_a_sync(wanted: &Wanted, observed: &Observed, application: Option<&LiveApplication>) -> (Cause, Mended) {
+/// Only a sync would bring it about: because the last one failed, or because something differs.
+fn wants_a_sync(observed: &Observed, application: Option<&LiveApplication>) -> (Cause, Mended) {
     let state = observed.application.as_ref();
     let sync = state.map_or(SyncState::Unknown, |state| state.sync);
     let last = state.and_then(|state| state.operation.as_ref()).filter(|operation| operation.phase.is_failed());
@@ -319,15 +330,12 @@ fn wants_a_sync(wanted: &Wanted, observed: &Observed, application: Option<&LiveA
         let (message, in_sync) = (operation.message.clone(), sync == SyncState::Synced);
         return (Cause::SyncFailed { message, in_sync }, Mended::Operation);
     }
-    match (sync, &wanted.content) {
-        (SyncState::Synced, Content::Release { digest, .. }) => {
-            (Cause::Failed(Why::NotRendered { release: digest.clone() }), Mended::Render)
-        }
-        (SyncState::Unknown, _) => {
+    match sync {
+        SyncState::Unknown => {
             let why = "Argo CD says Unknown".to_owned();
             (Cause::NotRead { what: "whether it is what Git says".to_owned(), why }, Mended::Sync)
         }
-        _ => {
+        SyncState::Synced | SyncState::OutOfSync => {
             let resources = application.map(|application| application.facts.differs.clone()).unwrap_or_default();
             (Cause::Drift { resources }, Mended::Sync)
         }

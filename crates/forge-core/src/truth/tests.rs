@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::finding::{Finding, Place};
 use crate::gate::{
     ApplicationState, Container, ContainerKey, Content, Folder, Freshness, GitContent, Health, HealthRule, LiveObject,
-    ObjectRef, Operation, Retry, SyncState, Timeouts, Tree, Wanted, Workload,
+    ObjectRef, Operation, RenderReceipt, Retry, SyncState, Timeouts, Tree, Wanted, Workload,
 };
 use crate::preflight::{Component, needed};
 use crate::render::{Page, html};
@@ -128,6 +128,15 @@ fn container(name: &str, image: Option<&str>) -> Container {
     }
 }
 
+fn release() -> Content {
+    Content::Release { commit: COMMIT.parse().unwrap(), digest: DIGEST.parse().unwrap(), pointer: None, output: None }
+}
+
+fn rendered(release: &str) -> RenderReceipt {
+    let some = || DIGEST.parse().unwrap();
+    RenderReceipt { pointer: some(), release: release.parse().unwrap(), output: some() }
+}
+
 fn application() -> LiveApplication {
     LiveApplication {
         facts: ApplicationFacts {
@@ -153,6 +162,7 @@ fn application() -> LiveApplication {
             revisions: vec![COMMIT.to_owned()],
             git: Some(GitContent { contains_commit: true, folder: Folder::Same, error: None }),
             render: None,
+            render_unread: false,
             tree: None,
         },
         tree: Looked::Saw(Tree {
@@ -560,11 +570,65 @@ const CASES: &[Case] = &[
     (
         "the wanted release was not rendered",
         |f| {
-            let (commit, digest) = (COMMIT.parse().unwrap(), DIGEST.parse().unwrap());
-            f.nodes[0].wanted.content = Content::Release { commit, digest, output: None };
+            f.nodes[0].wanted.content = release();
         },
         BAD,
         &[("a/one", "wrong-digest")],
+    ),
+    (
+        "the wanted release was rendered",
+        |f| {
+            f.nodes[0].wanted.content = release();
+            one(f).state.render = Some(rendered(DIGEST));
+        },
+        WELL,
+        &[],
+    ),
+    (
+        "another release was rendered although Argo CD calls it Synced",
+        |f| {
+            f.nodes[0].wanted.content = release();
+            one(f).state.render = Some(rendered(OTHER));
+        },
+        BAD,
+        &[("a/one", "wrong-digest")],
+    ),
+    (
+        "the wanted release was rendered to something else",
+        |f| {
+            let mut content = release();
+            if let Content::Release { output, .. } = &mut content {
+                *output = Some(OTHER.parse().unwrap());
+            }
+            f.nodes[0].wanted.content = content;
+            one(f).state.render = Some(rendered(DIGEST));
+        },
+        BAD,
+        &[("a/one", "wrong-digest")],
+    ),
+    (
+        "a release that is not synced yet has other images, and that follows",
+        |f| {
+            let key = ContainerKey::new("Deployment/shop/api", "api").unwrap();
+            f.nodes[0].wanted.images = [(key, OTHER.parse().unwrap())].into();
+            f.nodes[0].wanted.content = release();
+            one(f).state.render = Some(rendered(OTHER));
+            one(f).state.sync = SyncState::OutOfSync;
+        },
+        HALF,
+        &[("a/one", "drift")],
+    ),
+    (
+        "an image was changed by hand after the release was rendered: both are told",
+        |f| {
+            let key = ContainerKey::new("Deployment/shop/api", "api").unwrap();
+            f.nodes[0].wanted.images = [(key, OTHER.parse().unwrap())].into();
+            f.nodes[0].wanted.content = release();
+            one(f).state.render = Some(rendered(DIGEST));
+            one(f).state.sync = SyncState::OutOfSync;
+        },
+        BAD,
+        &[("a/one", "wrong-digest"), ("a/one", "drift")],
     ),
     // Objects that are required.
     ("a required object is missing", |f| two(f).required[0].value = None, BAD, &[("b/two", "missing")]),

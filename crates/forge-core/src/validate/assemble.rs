@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Context, Facts, Inspected, Report, suppress};
+use super::{Context, Facts, Inspected, Report, Suppression, suppress};
 use crate::code::Code;
 use crate::executor::{GitUrl, Revision};
 use crate::finding::{Finding, Note, Place};
@@ -149,12 +149,20 @@ pub fn assemble(context: &Context, inspected: Vec<Inspected>) -> Report {
         }
     }
     suppressions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut waiting = Vec::new();
+    for (path, list) in &mut suppressions {
+        let (of_releases, rest): (Vec<_>, Vec<_>) = list.drain(..).partition(Suppression::is_of_releases);
+        *list = rest;
+        if !of_releases.is_empty() {
+            waiting.push((path.clone(), of_releases));
+        }
+    }
     findings.sort();
     findings.dedup();
     let (mut findings, mut suppressed) = suppress::apply(findings, &suppressions);
     findings.sort();
     suppressed.sort();
-    Report { findings, suppressed, notes, repository, files, installed: context.installation.is_some() }
+    Report { findings, suppressed, notes, repository, files, installed: context.installation.is_some(), waiting }
 }
 
 /// All checks go into one ConfigMap, which is not theirs alone.

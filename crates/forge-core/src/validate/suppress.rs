@@ -25,6 +25,13 @@ pub struct Suppression {
     lines: RangeInclusive<u32>,
 }
 
+impl Suppression {
+    /// Whether it allows what only shows when releases are read.
+    pub(super) fn is_of_releases(&self) -> bool {
+        self.code == Code::ForgottenEdge
+    }
+}
+
 /// Reads the suppressions among the comments of a file, and reports malformed ones.
 pub(super) fn read(path: &str, text: &str, comments: &[Comment<'_>], findings: &mut Vec<Finding>) -> Vec<Suppression> {
     let marked = |comment: &Comment<'_>| comment.text.trim_start().starts_with(MARK);

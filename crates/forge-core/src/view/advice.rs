@@ -1,7 +1,7 @@
 //! What to do next about a node that waits or failed: one sentence for every reason that there is, with the command that
 //! shows more.
 
-use crate::gate::{Health, WaitingFor, Why};
+use crate::gate::{Health, Rendered, WaitingFor, Why, plugin_code};
 use crate::name::{ApplicationId, clean, clip, cut};
 use crate::teardown::{self, Waiting};
 use crate::truth::Cause;
@@ -70,7 +70,12 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
             "see whether Argo CD's controller and repo server are well: `kubectl -n {} get pods`, {again}",
             spot.application.namespace
         ),
-        Why::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}, {again}", spot.app_get()),
+        Why::Comparison { message } => match plugin_code(message) {
+            Some(code) => format!(
+                "repair what the plugin names (`forge lint --explain {code}`), {again}; a run makes Argo CD render anew"
+            ),
+            None => format!("repair what Argo CD cannot read or render: {}, {again}", spot.app_get()),
+        },
         Why::Empty => {
             "make sure that its path holds manifests: an Application without resources proves nothing".to_owned()
         }
@@ -91,7 +96,19 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
             "see what differs and who writes it (`argocd app diff {}`); ignore fields that others own, {again}",
             spot.application
         ),
-        Why::NotRendered { .. } => format!("see what the plugin of Argo CD says: {}, {again}", spot.app_get()),
+        Why::NotRendered { found: Rendered::Nothing, .. } => format!(
+            "see whether its source has `plugin.name: catalyst-forge-cmp` and what renders it: {}, {again}",
+            spot.app_get()
+        ),
+        Why::NotRendered { found: Rendered::Output, .. } => {
+            format!(
+                "make the plugin of Argo CD the version of this `forge`: `forge bootstrap`, {again}; if it is, somebody changes its output"
+            )
+        }
+        Why::NotRendered { .. } => format!(
+            "Argo CD kept manifests of before: deploy again, which makes it render anew; where that does not help, see to its repo server and redis: `kubectl -n {} get pods`",
+            spot.application.namespace
+        ),
         Why::StaleGeneration { .. } => "see whether the controller of this workload runs and what it logs".to_owned(),
         Why::WrongImage { .. } => {
             format!("see who changes the image (a mutating webhook, another controller): {}, {again}", spot.pods())
@@ -175,7 +192,9 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
             "nothing yet; if it lasts, see whether Argo CD's controller is well: `kubectl -n {} get pods`",
             spot.application.namespace
         ),
-        WaitingFor::SyncRequest { .. } | WaitingFor::Tree => "nothing; the run does this next".to_owned(),
+        WaitingFor::SyncRequest { .. } | WaitingFor::Tree | WaitingFor::Receipt => {
+            "nothing; the run does this next".to_owned()
+        }
         WaitingFor::SyncStart { .. } => format!(
             "nothing yet; if it lasts, see whether Argo CD's controller is well: `kubectl -n {} get pods`",
             spot.application.namespace
@@ -184,7 +203,12 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         WaitingFor::Backoff { .. } => {
             format!("repair what the message names while it is tried again: {}", spot.app_get())
         }
-        WaitingFor::Comparison { .. } => format!("repair what Argo CD cannot read or render: {}", spot.app_get()),
+        WaitingFor::Comparison { message } => match plugin_code(message) {
+            Some(code) => format!(
+                "repair what the plugin names (`forge lint --explain {code}`); the run makes Argo CD render anew by itself"
+            ),
+            None => format!("repair what Argo CD cannot read or render: {}", spot.app_get()),
+        },
         WaitingFor::Commit { .. } => "see whether the commit was pushed to the branch that Argo CD reads".to_owned(),
         WaitingFor::Repository { .. } => {
             "nothing yet; if it lasts, see whether the run may read the repository (Secret `forge-git`, network)"
@@ -193,7 +217,9 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         WaitingFor::InSync { .. } => {
             format!("see what differs and who writes it: `argocd app diff {}`", spot.application)
         }
-        WaitingFor::Render { .. } => format!("see what the plugin of Argo CD says: {}", spot.app_get()),
+        WaitingFor::Render { .. } => {
+            format!("nothing yet; the run makes Argo CD render anew, once: {} shows it", spot.app_get())
+        }
         WaitingFor::Generation { .. } => "see whether the controller of this workload runs and what it logs".to_owned(),
         WaitingFor::Image { .. } => format!("see whether the new pods start: {}", spot.pods()),
         WaitingFor::Health { health: Health::Progressing } => {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::Duration;
-use crate::gate::Health;
+use crate::gate::{Health, plugin_says};
 use crate::view::{between, shown};
 
 /// Resources and conditions that are kept: enough to see what is wrong.
@@ -64,6 +64,9 @@ pub struct ApplicationFacts {
     /// Since when it is being deleted.
     #[serde(skip)]
     pub deleting: Option<Timestamp>,
+    /// Why Argo CD cannot compare it, in all its words.
+    #[serde(skip)]
+    pub comparison: Option<String>,
 }
 
 /// How Argo CD names the cluster that it runs in.
@@ -94,6 +97,11 @@ impl ApplicationFacts {
             revisions.extend(text("/status/sync/revision").map(shown));
         }
         let conditions = list("/status/conditions").take(MOST);
+        // What our plugin says, without all that Argo CD says before it: of both together the middle would be cut.
+        let said = |condition: &Value| {
+            let message = condition.get("message").and_then(Value::as_str).unwrap_or_default();
+            shown(&plugin_says(message).unwrap_or_else(|| message.to_owned()))
+        };
         let automated = application.pointer("/spec/syncPolicy/automated").filter(|automated| automated.is_object());
         Self {
             sync: text("/status/sync/status").map(shown),
@@ -102,7 +110,7 @@ impl ApplicationFacts {
             project: text("/spec/project").map(shown),
             destination: text("/spec/destination/namespace").map(shown),
             revisions,
-            conditions: conditions.map(|c| format!("{}: {}", field(c, "type"), field(c, "message"))).collect(),
+            conditions: conditions.map(|c| format!("{}: {}", field(c, "type"), said(c))).collect(),
             unwell: unwell(list("/status/resources")),
             operation: operation(application),
             compared: time("/status/reconciledAt"),
@@ -125,6 +133,9 @@ impl ApplicationFacts {
             syncing: time("/status/operationState/startedAt")
                 .filter(|_| matches!(text("/status/operationState/phase"), Some("Running" | "Terminating"))),
             deleting: time("/metadata/deletionTimestamp"),
+            comparison: list("/status/conditions")
+                .filter(|c| c.get("type").and_then(Value::as_str) == Some("ComparisonError"))
+                .find_map(|c| c.get("message")?.as_str().map(ToOwned::to_owned)),
         }
     }
 
@@ -269,6 +280,21 @@ mod tests {
             assert_eq!(facts.syncing, at("2026-11-16T10:00:00Z").filter(|_| runs), "{phase}");
             assert_eq!(facts.deleting, at("2026-11-16T11:00:00Z"));
         }
+    }
+
+    #[test]
+    fn what_our_plugin_says_is_shown_from_its_code_on_however_much_stands_before_it() {
+        let before = "Failed to load target state: failed to generate manifest for source 1 of 1: rpc error: code = Unknown desc = plugin sidecar failed. error generating manifests in cmp: rpc error: code = Unknown desc = error generating manifests: `/usr/local/bin/catalyst-forge-cmp generate` failed exit status 3: ";
+        let names =
+            format!("`dev/apps/shop/api/release.yaml` names `r.example.com/shop/api@sha256:{}`", "0".repeat(64));
+        let hint = "push it, or correct the pointer ".repeat(8);
+        let message = format!("{before}error[FORGE-N001]: {names}: it is not there\n\nhint: {hint}");
+        let facts = ApplicationFacts::read(
+            &json!({"status": {"conditions": [{"type": "ComparisonError", "message": message}]}}),
+        );
+        let [condition] = facts.conditions.as_slice() else { panic!("{:?}", facts.conditions) };
+        assert!(condition.starts_with("ComparisonError: FORGE-N001 `dev/apps/shop/api/release.yaml`"), "{condition}");
+        assert_eq!(facts.comparison, Some(message));
     }
 
     #[test]

@@ -233,6 +233,10 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
                 facts.health.as_deref().unwrap_or("nothing"),
                 advice(&Why::Unhealthy { health: facts.health() }, spot)
             ),
+            Some(ApplicationFacts { comparison: Some(message), .. }) => {
+                let why = Why::Comparison { message: message.clone() };
+                format!("it was proven, and now {why}; {}", advice(&why, spot))
+            }
             _ => "nothing; it is proven".to_owned(),
         },
         Some(Decision::Gone(_)) => "nothing; it is gone. Deploying it again brings it back".to_owned(),
@@ -294,6 +298,14 @@ mod tests {
         let facts = BTreeMap::from([("a/one".parse().unwrap(), facts)]);
         let chain = why(&run.plan, &run.record, &"a/one".parse().unwrap(), &facts).unwrap();
         assert!(chain.next.starts_with("it was proven, and Argo CD now says Degraded"), "{}", chain.next);
+        // A pointer that nothing can be rendered of leaves what is live as it was, and healthy.
+        let said = "`catalyst-forge-cmp generate` failed exit status 3: error[FORGE-N001]: no release `x`";
+        let (health, comparison) = (Some("Healthy".to_owned()), Some(said.to_owned()));
+        let facts = ApplicationFacts { health, comparison, ..ApplicationFacts::default() };
+        let facts = BTreeMap::from([("a/one".parse().unwrap(), facts)]);
+        let chain = why(&run.plan, &run.record, &"a/one".parse().unwrap(), &facts).unwrap();
+        let wanted = "it was proven, and now Argo CD cannot compare: FORGE-N001 no release `x`; repair what the plugin";
+        assert!(chain.next.starts_with(wanted), "{}", chain.next);
     }
 
     #[test]

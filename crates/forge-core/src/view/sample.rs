@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::digest::Digest;
 use crate::duration::Duration;
 use crate::gate::{
-    Content, Decision, ExprError, Failure, Health, ObjectRef, Progress, Proof, Receipt, Retry, SyncRequested,
+    Content, Decision, ExprError, Failure, Health, ObjectRef, Progress, Proof, Receipt, Rendered, Retry, SyncRequested,
     SyncState, Timeouts, Wait, WaitingFor, Why,
 };
 use crate::graph::Scope;
@@ -36,6 +36,7 @@ fn plan(run: &str) -> RunPlan {
             id: id.parse().unwrap(),
             application: application.parse().unwrap(),
             content: Content::Revisions { revisions: vec!["1".to_owned()] },
+            images: Default::default(),
             requires: Vec::new(),
             health: Vec::new(),
             timeouts: Timeouts { sync: seconds(300), health: seconds(600) },
@@ -149,6 +150,10 @@ fn object() -> ObjectRef {
 const HEALTHS: [Health; 5] =
     [Health::Progressing, Health::Degraded, Health::Suspended, Health::Missing, Health::Unknown];
 
+/// How Argo CD quotes our plugin.
+const PLUGIN: &str =
+    "`catalyst-forge-cmp generate` failed exit status 3: error[FORGE-N001]: no release `x`\n\nhint: push it";
+
 /// Every reason to fail. The match keeps this list complete: a new variant does not compile until it is here.
 pub(crate) fn every_why() -> Vec<Why> {
     let message = "boom".to_owned();
@@ -168,13 +173,17 @@ pub(crate) fn every_why() -> Vec<Why> {
         Why::SyncFailed { attempt: 1, message: message.clone() },
         Why::RefreshUnanswered,
         Why::Comparison { message: message.clone() },
+        Why::Comparison { message: PLUGIN.to_owned() },
         Why::Empty,
         Why::CommitMissing { commit: "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0".parse().unwrap() },
         Why::RepositoryUnread { message: message.clone() },
         Why::FolderMoved,
         Why::RevisionMoved { wanted: vec![], found: vec![] },
         Why::NotInSync { sync: SyncState::OutOfSync },
-        Why::NotRendered { release: digest.clone() },
+        Why::NotRendered { release: digest.clone(), found: Rendered::Nothing },
+        Why::NotRendered { release: digest.clone(), found: Rendered::Release { digest: digest.clone() } },
+        Why::NotRendered { release: digest.clone(), found: Rendered::Pointer },
+        Why::NotRendered { release: digest.clone(), found: Rendered::Output },
         Why::StaleGeneration { workload: "Deployment/a/b".to_owned() },
         Why::WrongImage { container, wanted: digest, running: None },
         Why::MissingObject { object: object() },
@@ -263,10 +272,12 @@ pub(crate) fn every_wait() -> Vec<WaitingFor> {
         WaitingFor::Operation { attempt: 1, message: message.clone() },
         WaitingFor::Backoff { attempt: 1, message: message.clone() },
         WaitingFor::Comparison { message: message.clone() },
+        WaitingFor::Comparison { message: PLUGIN.to_owned() },
         WaitingFor::Commit { commit: "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0".parse().unwrap() },
         WaitingFor::Repository { read: false },
         WaitingFor::Tree,
         WaitingFor::InSync { sync: SyncState::OutOfSync },
+        WaitingFor::Receipt,
         WaitingFor::Render { release: Digest::of(b"x") },
         WaitingFor::Generation { workload: "Deployment/a/b".to_owned() },
         WaitingFor::Image { container: "Deployment/a/b/c".parse().unwrap() },

@@ -18,6 +18,7 @@ use forge_core::plan::plan;
 use forge_core::repository::Repository;
 use forge_core::validate::{Content, tree};
 use forge_core::yaml::{Decoder, Dialect, Limits, read};
+use forge_testkit::bench::render;
 use forge_testkit::generate;
 
 const SEED: u64 = 20_260_101;
@@ -36,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     start_up(forge)?;
     lint(forge, kubeconform)?;
     planning()?;
+    println!("\n{}", render::measure(forge)?);
     sandbox(forge)
 }
 

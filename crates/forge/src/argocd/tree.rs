@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forge_core::digest::Digest;
-use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, Tree, Workload};
+use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, RenderReceipt, Tree, Workload};
 use forge_core::name::ApplicationId;
+use forge_core::release::RECEIPT;
 use forge_core::teardown::{self, Remnant};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
@@ -77,6 +78,14 @@ impl ArgoCd {
             tree.objects.push(LiveObject { object: object.clone(), value });
         }
         Ok(tree)
+    }
+
+    /// What the plugin says it rendered, as it is live; nothing where there is no receipt, or none that says it.
+    pub(crate) async fn rendered(&self, application: &Application) -> Result<Option<RenderReceipt>, ClusterError> {
+        let Some(resource) = application.resources.iter().find(|resource| is_receipt(resource, application)) else {
+            return Ok(None);
+        };
+        Ok(self.object(&application.id, resource).await?.as_ref().and_then(RenderReceipt::read))
     }
 
     /// Everything in the tree of an Application. Where Argo CD has lost what it kept of it, it compares to find out.
@@ -249,6 +258,12 @@ fn recent_restarts(status: &Value) -> u32 {
     status.get("restartCount").and_then(Value::as_u64).and_then(|count| count.try_into().ok()).unwrap_or(0)
 }
 
+/// The receipt of what the plugin rendered for an Application: it names no namespace, so it is in the destination's.
+pub(crate) fn is_receipt(resource: &Resource, application: &Application) -> bool {
+    let here = application.destination.is_empty() || resource.namespace == application.destination;
+    resource.group.is_empty() && resource.kind == "ConfigMap" && resource.name == RECEIPT && here
+}
+
 /// An object by group, kind and name. One without a namespace is looked for in the destination's, or is cluster-scoped.
 fn is(resource: &Resource, object: &ObjectRef, application: &Application) -> bool {
     let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -282,6 +297,11 @@ mod tests {
             "near/resource-tree" => json!({}),
             "far/resource-tree" => json!({"nodes": [node("Claim", "c"), node("Database", "main")]}),
             "far/resource" => json!({"manifest": r#"{"status": {"phase": "Ready"}}"#}),
+            "released/resource" if uri.query().is_some_and(|query| query.contains("kind=ConfigMap")) => {
+                let digest = Digest::of(b"x");
+                json!({"manifest": forge_core::release::receipt(&digest, &digest, &digest).value.to_string()})
+            }
+            "odd/resource" => json!({"manifest": r#"{"data": {"release": "x"}}"#}),
             // So it says that there is none.
             _ => return (StatusCode::FORBIDDEN, Json(json!({"code": 7, "message": "permission denied"}))),
         };
@@ -330,6 +350,21 @@ mod tests {
         assert_eq!(found, [ready.clone(), None, ready]);
         // The node's own, and each ancestor's once, although two objects were looked for in them.
         assert_eq!(trees.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn the_receipt_of_what_was_rendered_is_the_one_in_the_namespace_of_the_application() {
+        let (argocd, _) = serve().await;
+        let config_map = |namespace: &str, name: &str| json!({"group": "", "version": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name});
+        let own = json!([config_map("other", "forge-receipt"), config_map("shop", "forge-receipt")]);
+        let digest = Digest::of(b"x");
+        let found = argocd.rendered(&application("released", &own)).await.unwrap();
+        assert_eq!(found.map(|receipt| receipt.release), Some(digest));
+        // There is none, it says nothing, and it cannot be read: three different things.
+        let none = json!([config_map("other", "forge-receipt"), config_map("shop", "settings")]);
+        assert_eq!(argocd.rendered(&application("released", &none)).await.unwrap(), None);
+        assert_eq!(argocd.rendered(&application("odd", &own)).await.unwrap(), None);
+        assert!(argocd.rendered(&application("gone", &own)).await.is_err());
     }
 
     #[tokio::test]

@@ -1,9 +1,11 @@
 //! What was rendered once, by what it was made of. A file is written beside the others and then renamed, so that it is there
 //! whole or not at all, whoever is killed and however many write it; and it is believed only if its content has the digest
-//! that it says. The folder is bounded: what was not used for longest goes.
+//! that it says. The folder is bounded: what was not used for longest goes, and what a killed process left goes with the next
+//! one that renders. Whatever else lies in the folder is somebody else's.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,10 +18,14 @@ use tempfile::NamedTempFile;
 
 /// Where the content of an entry begins: its header is one line, filled up with spaces.
 const START: u64 = 512;
-/// What a killed process left goes after so long.
+/// What a killed process left goes after so long, also where files cannot be locked.
 const LEFT: Duration = Duration::from_secs(600);
 /// Names of files that are being written begin with it.
 const UNFINISHED: &str = "unfinished-";
+/// How often another process may take a new file for one that was left.
+const TRIES: usize = 8;
+/// Digits of the name of an entry.
+const NAME: usize = 64;
 
 /// What an entry says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +85,7 @@ impl Cache {
     }
 
     fn path(&self, key: &Digest) -> PathBuf {
-        self.folder.join(key.short(64))
+        self.folder.join(key.short(NAME))
     }
 
     /// The entry of a key, if it is there, still counts and is what it says. One that is not goes.
@@ -99,12 +105,54 @@ impl Cache {
         }
     }
 
-    /// A file to render into.
+    /// A file to put something into for as long as this process lives. It has no name: whoever is killed leaves nothing of it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn scratch(&self) -> Result<File, Failure> {
+        tempfile::tempfile_in(&self.folder).map_err(|error| self.failed(&error))
+    }
+
+    /// A file to render into. It is locked while somebody writes it, by which others know that it was not left.
     ///
     /// # Errors
     /// When it cannot be made.
     pub(super) fn unfinished(&self) -> Result<NamedTempFile, Failure> {
-        tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder).map_err(|error| self.failed(&error))
+        self.sweep();
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for _ in 0..TRIES {
+            match self.begun() {
+                Ok(file) => return Ok(file),
+                // Whoever swept had it before it was locked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => last = error,
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Err(self.failed(&last))
+    }
+
+    fn begun(&self) -> io::Result<NamedTempFile> {
+        let file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
+        // Where files cannot be locked, what is left goes by its age.
+        let _ = file.as_file().lock();
+        if file.as_file().metadata()?.nlink() == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(file) }
+    }
+
+    /// Removes what killed processes left.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                continue;
+            }
+            let used = entry.metadata().and_then(|metadata| metadata.modified());
+            let old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > LEFT));
+            let Ok(file) = File::open(entry.path()) else { continue };
+            // The lock is held until it is gone, so that nobody begins to write it meanwhile.
+            if file.try_lock().is_ok() || old {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Keeps what was rendered: its content is in the file from where it begins on. Gives it back as it is found from now on.
@@ -134,19 +182,14 @@ impl Cache {
         Ok(kept)
     }
 
-    /// Removes what killed processes left, and what was not used for longest until the rest fits. Whoever reads what goes here
-    /// has it open, and reads on.
+    /// Removes what was not used for longest until the rest fits. Whoever reads what goes here has it open, and reads on.
     fn shrink(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         let mut found: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in entries.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
-            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                if used.elapsed().is_ok_and(|age| age > LEFT) {
-                    let _ = fs::remove_file(entry.path());
-                }
-            } else if metadata.is_file() {
+            if metadata.is_file() && entry.file_name().to_str().is_some_and(is_entry) {
+                let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 found.push((used, metadata.len(), entry.path()));
             }
         }
@@ -168,6 +211,11 @@ impl Cache {
         Failure::new(Code::CannotCache, format!("failed to write into `{}`: {error}", self.folder.display()))
             .hint("give the folder more room, or name another one by FORGE_CMP_CACHE")
     }
+}
+
+/// Whether a file is named as entries are; others in the folder are not ours to remove.
+fn is_entry(name: &str) -> bool {
+    name.len() == NAME && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Reads an entry and compares all of it with what it says.
@@ -279,15 +327,46 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_goes_after_a_while() {
+    fn what_a_killed_process_left_goes_and_what_somebody_writes_stays() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(folder.path(), 1 << 20).unwrap();
-        for (name, age) in [("unfinished-old", 3_600), ("unfinished-new", 1)] {
-            let file = File::create(folder.path().join(name)).unwrap();
-            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let written = cache.unfinished().unwrap();
+        let scratch = cache.scratch().unwrap();
+        for name in ["unfinished-left", "unfinished-locked", "unfinished-old"] {
+            fs::write(path(name), "x").unwrap();
+        }
+        let locked = File::open(path("unfinished-locked")).unwrap();
+        let old = File::options().append(true).open(path("unfinished-old")).unwrap();
+        locked.lock().unwrap();
+        old.lock().unwrap();
+        old.set_modified(SystemTime::now() - Duration::from_secs(3_600)).unwrap();
+        keep(&cache, 1, b"a: 1\n", None);
+        let there = |name: &str| path(name).exists();
+        assert_eq!(
+            [there("unfinished-left"), there("unfinished-locked"), there("unfinished-old")],
+            [false, true, false]
+        );
+        assert!(written.path().exists());
+        // One file that is written, the one that is locked, and the entry.
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        drop((written, scratch, locked));
+        keep(&cache, 1, b"a: 1\n", None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_others_keep_in_the_folder_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path(), 1).unwrap();
+        let names = ["data.db", &"g".repeat(64), &"A".repeat(64), &"a".repeat(63), "lost+found/a"];
+        fs::create_dir(folder.path().join("lost+found")).unwrap();
+        for name in names {
+            fs::write(folder.path().join(name), "x").unwrap();
         }
         keep(&cache, 1, b"a: 1\n", None);
-        assert!(!folder.path().join("unfinished-old").exists());
-        assert!(folder.path().join("unfinished-new").exists());
+        keep(&cache, 2, b"a: 2\n", None);
+        assert!(names.iter().all(|name| folder.path().join(name).exists()));
+        assert!(!cache.path(&key(1)).exists() && cache.path(&key(2)).exists());
     }
 }

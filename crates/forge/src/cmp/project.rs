@@ -45,12 +45,13 @@ impl Project {
     /// # Errors
     /// When it is no folder of a project, or one of its files cannot be used.
     pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
-        let root =
-            settings.folder.ancestors().find(|folder| folder.join(INSTALLATION_FILE).is_file()).ok_or_else(|| {
-                Failure::new(Code::NotARepository, format!("no {INSTALLATION_FILE} here or in a folder above")).hint(
-                    "an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path",
-                )
-            })?;
+        // Whatever it is: one that cannot be used does not make another one above it count.
+        let holds = |folder: &&Path| folder.join(INSTALLATION_FILE).symlink_metadata().is_ok();
+        let root = settings.folder.ancestors().find(holds).ok_or_else(|| {
+            let message = format!("no {INSTALLATION_FILE} in `{}` or in a folder above", settings.folder.display());
+            Failure::new(Code::NotARepository, message)
+                .hint("an Application with this plugin has a folder `<environment>/apps/<repo>/<project>` as its path")
+        })?;
         let installation = required(root, INSTALLATION_FILE)?;
         let context = Context::new(Some(&Content::Bytes(installation.clone())), std::iter::empty());
         let Some(forge) = &context.installation else {
@@ -74,8 +75,11 @@ impl Project {
         let bytes = required(root, &pointer_path)?;
         let pointer_hash = Digest::of(&bytes);
         let inspected = inspect(&context, &pointer_path, &Content::Bytes(bytes));
-        let Facts::Pointer(_, _, _, Some(pointer)) = inspected.facts else {
-            return Err(Failure::unusable(inspected.findings));
+        // One that can be read may still be of another project.
+        let refused = inspected.findings.iter().any(|finding| !finding.code.allowable());
+        let pointer = match inspected.facts {
+            Facts::Pointer(_, _, _, Some(pointer)) if !refused => pointer,
+            _ => return Err(Failure::unusable(inspected.findings)),
         };
         let config_path = format!("{path}/env.yaml");
         let config = optional(root, &config_path)?;
@@ -92,6 +96,11 @@ impl Project {
         let repository = format!("{}/{id}", registry.value).parse()?;
         let policy = optional(root, POLICY_FILE)?;
         Ok(Self { id, environment, path, pointer, pointer_hash, config, repository, policy })
+    }
+
+    /// Where its pointer is.
+    pub(super) fn pointer_path(&self) -> String {
+        format!("{}/release.yaml", self.path)
     }
 
     /// Where its `env.yaml` is.
@@ -112,6 +121,16 @@ fn optional(root: &Path, path: &str) -> Result<Option<Vec<u8>>, Failure> {
     let bounded = Limits::FILE.bytes as u64;
     read_plain(&root.join(path), bounded)
         .map_err(|why| Failure::new(Code::Unreadable, format!("failed to read `{path}`: {why}")))
+}
+
+/// The bytes of a file that is mounted; nothing where there is none. What Kubernetes mounts is a link into a folder that it
+/// replaces, so this one is followed.
+pub(super) fn read_mounted(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
+    match path.canonicalize() {
+        Ok(real) => read_plain(&real, most),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The bytes of a regular file, no link and not more than so many bytes; nothing where there is none.
@@ -155,5 +174,7 @@ mod tests {
         assert!(read_plain(&path("link"), 5).unwrap_err().contains("symbolic link"));
         assert!(read_plain(&path("pipe"), 5).unwrap_err().contains("not a regular file"));
         assert!(read_plain(folder.path(), 5).unwrap_err().contains("not a regular file"));
+        assert_eq!(read_mounted(&path("link"), 5), Ok(Some(b"12345".to_vec())));
+        assert_eq!(read_mounted(&path("none"), 5), Ok(None));
     }
 }

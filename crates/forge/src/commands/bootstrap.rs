@@ -27,7 +27,7 @@ use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::bus::{self, Standing};
 use crate::bootstrap::root::{Rooting, brings};
-use crate::bootstrap::{self as own, Events, Wanted, bootstrap};
+use crate::bootstrap::{self as own, Events, Wanted, bootstrap, signatures};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -94,7 +94,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     print: bool,
     /// Only make what is secret and is missing or due: the token of the Argo CD account, and the key that deliveries are signed
-    /// with. For those who make the rest by other means; says what it made, and nothing where nothing was made
+    /// with; and have everything rendered again where another policy of signatures counts. For those who make the rest by other
+    /// means; says what it made, and nothing where nothing was made
     #[arg(long, conflicts_with_all = ["check", "print"])]
     credentials: bool,
     /// How what --check and --print say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what is to be
@@ -208,8 +209,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let own = if asked { Some(install::own(repository)?) } else { None };
     let given = own.as_ref().map(|own| (own, folder.as_path()));
     if arguments.check {
-        let health = usable.health_checks()?;
-        let installing = install::installing(&purpose, &health, usable.values()?, &charts, given)?;
+        let (health, values) = (usable.health_checks()?, usable.values()?);
+        let installing = |purpose: &Purpose| install::installing(purpose, &health, values, &charts, given);
         let root = root.as_ref().map(|root| (root, asked, &brought));
         let projects: Vec<EnvironmentName> = held.into_iter().map(|(environment, _)| environment).collect();
         let (purpose, health, events) = (&purpose, &health, events.as_ref());
@@ -335,7 +336,7 @@ impl Printed<'_> {
         let wanted = Component::ALL.into_iter().filter(|component| self.purpose.intent(*component) == Intent::Install);
         for component in wanted {
             let namespace = self.purpose.place(component);
-            let wanted = Chosen::new(component, namespace, &health, values.get(&component), None);
+            let wanted = Chosen::of(self.purpose, component, &health, values.get(&component), None);
             if let (Component::Cd, Some(source)) = (component, self.own) {
                 documents.push(self.application(&wanted, source));
                 continue;
@@ -390,7 +391,8 @@ impl Printed<'_> {
 struct Checking<'c> {
     purpose: &'c Purpose,
     health: &'c HealthChecks,
-    installing: &'c [Installing],
+    /// What is to be installed, once it is known with which image the cluster is prepared.
+    installing: &'c dyn Fn(&Purpose) -> Result<Vec<Installing>, Failure>,
     /// Environments whose AppProjects must be there.
     projects: &'c [EnvironmentName],
     events: Option<&'c Events<'c>>,
@@ -411,6 +413,8 @@ async fn checked(
     {
         places = prepared;
     }
+    let purpose = &Purpose { image: places.image.clone(), ..purpose.clone() };
+    let installing = installing(purpose)?;
     let environments = &purpose.environments;
     let (mut objects, mut lacking) = (own::applied(&places, environments, purpose.handed), Vec::new());
     if purpose.handed {
@@ -430,9 +434,22 @@ async fn checked(
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
     let former = own::former(&cluster, &places).await?;
+    let unrendered = signatures::is_due(&cluster, &places).await?;
     let (objects, unwanted, former, lacking, heard) = (&objects, &unwanted, &former, &lacking, &heard);
-    let compared =
-        Compared { purpose, health, installing, objects, projects, lacking, signed, unwanted, former, heard, root };
+    let compared = Compared {
+        purpose,
+        health,
+        installing: &installing,
+        objects,
+        projects,
+        lacking,
+        signed,
+        unwanted,
+        former,
+        heard,
+        unrendered,
+        root,
+    };
     let checked = install::check(&cluster, &compared).await?;
     output.data(&match arguments.output {
         Format::Text => checked.text(),

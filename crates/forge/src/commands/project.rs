@@ -1,4 +1,6 @@
-//! `forge project add`
+//! `forge project`: projects of the repository.
+
+mod import;
 
 use clap::{Args, Subcommand};
 use forge_core::code::Code;
@@ -16,7 +18,7 @@ use crate::write_files::{Lock, read_own, replace_edited, write_new};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 
-/// Add projects to the repository
+/// Add projects to the repository, new ones or what an Argo CD has already
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -26,6 +28,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Add(Add),
+    Import(Box<import::Arguments>),
 }
 
 /// Add a project to graph.yaml and write its release pointers
@@ -54,7 +57,13 @@ struct Add {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let Command::Add(add) = &arguments.command;
+    match &arguments.command {
+        Command::Add(arguments) => add(global, arguments, output),
+        Command::Import(arguments) => import::run(global, arguments, output),
+    }
+}
+
+fn add(global: &Global, add: &Add, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let root = load::root(global.repo.as_deref())?;
     let lock = Lock::take(&root)?;
     let report = selection::report(global)?;

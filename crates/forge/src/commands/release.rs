@@ -73,9 +73,14 @@ enum Format {
     Json,
 }
 
+/// So many objects, in words.
+fn objects(count: u32) -> String {
+    if count == 1 { "1 object".to_owned() } else { format!("{count} objects") }
+}
+
 /// How registries are reached, and which one is meant where only a project is named.
 #[derive(Debug, Args)]
-struct RegistryArguments {
+pub(super) struct RegistryArguments {
     /// Where releases are kept, for example registry.example.com/releases; that of forge.yaml if absent
     #[arg(long, value_name = "REGISTRY", env = "FORGE_REGISTRY")]
     registry: Option<String>,
@@ -92,7 +97,7 @@ struct RegistryArguments {
 
 impl RegistryArguments {
     /// A client for all registries.
-    fn client(&self) -> Result<Registry, Failure> {
+    pub(super) fn client(&self) -> Result<Registry, Failure> {
         let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
         let certificates = given(&self.registry_ca).map(|file| read_file(&file, Code::BadArgument)).transpose()?;
         let config = given(&self.registry_config);
@@ -105,7 +110,7 @@ impl RegistryArguments {
     }
 
     /// Where releases are kept: as it was said, or as forge.yaml says.
-    fn prefix(&self, global: &Global) -> Result<String, Failure> {
+    pub(super) fn prefix(&self, global: &Global) -> Result<String, Failure> {
         if let Some(registry) = self.registry.as_ref().filter(|registry| !registry.is_empty()) {
             return Ok(registry.clone());
         }
@@ -130,7 +135,7 @@ impl RegistryArguments {
 }
 
 /// A file that somebody named, as text, within limits; what goes wrong has this code.
-fn read_file(path: &Path, code: Code) -> Result<String, Failure> {
+pub(super) fn read_file(path: &Path, code: Code) -> Result<String, Failure> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     read_own(folder, name).map_err(|failure| Failure { code, ..failure })

@@ -121,6 +121,7 @@ pub(super) async fn deploy(
         repository: Some(installation.repository.url.value.clone()),
         band: None,
         credentials: desired::credentials(options),
+        releases: desired.releases(inputs.environment.as_str(), options, prefix)?,
     };
     // It listens to interrupts itself: a run is stopped, not dropped.
     let work = orchestrated(session, traces, inputs, &made, &place, &argocd, interrupts);

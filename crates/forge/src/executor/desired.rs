@@ -24,6 +24,8 @@ use crate::commands::selection::{self, Usable};
 use crate::git_checkout::checkout;
 use crate::git_reader::GitCredentials;
 use crate::load;
+use crate::registry::Credentials;
+use crate::run::prepare::releases::Releases;
 use crate::teardown::{self, Made};
 use crate::write_files::read_own;
 
@@ -63,6 +65,21 @@ impl Desired {
             held.push((name.clone(), explicit(&plan(repository, files, &graph, &scope, &nodes))));
         }
         Ok(held)
+    }
+
+    /// Where the releases of an environment are; nothing where it has none.
+    ///
+    /// # Errors
+    /// When there is no such environment, or what says how registries are reached cannot be used.
+    pub(super) fn releases(
+        &self,
+        environment: &str,
+        options: &Options,
+        prefix: &str,
+    ) -> Result<Option<Releases>, Failure> {
+        let files = selection::environment(self.repository(), environment)?;
+        let mounted = Credentials::Mounted(options.secrets.join("registry"));
+        Releases::of(self.repository(), files, &self.files(), mounted, prefix)
     }
 
     /// Its files: a chart may be among them.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
-    APPLICATION, BootstrapCheck, CheckedChart, Observed, Step, Wanted, Weight, differences, receipt_is_ours,
-    receipt_name, says,
+    APPLICATION, BootstrapCheck, CheckedChart, Observed, POLICY_MAP, Step, Wanted, Weight, differences,
+    receipt_is_ours, receipt_name, says,
 };
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Component, Intent, Purpose, is_foreign};
@@ -49,6 +49,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) former: &'c [Placed],
     /// How what hears events stands.
     pub(crate) heard: &'c Standing,
+    /// Something may have been rendered under another policy of signatures than the one that is there.
+    pub(crate) unrendered: bool,
     /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
     /// the environments that the root set must not leave out.
     pub(crate) root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
@@ -200,6 +202,10 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Bootstrap
     unwanted(compared.unwanted, "starts runs that forge.yaml no longer asks for", checked);
     unwanted(compared.former, "was left by an earlier version", checked);
     heard(compared.heard, &compared.purpose.workflows, checked);
+    if compared.unrendered {
+        let what = format!("ConfigMap {POLICY_MAP} is not the one that everything was rendered under");
+        checked.missing(OWN, &what, "`forge bootstrap` lets Argo CD render everything again");
+    }
     if checked.missing == before {
         let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));

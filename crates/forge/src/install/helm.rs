@@ -6,31 +6,24 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::install::HISTORY;
-use forge_core::name::{clean, clip, cut};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use forge_core::name::clip;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
+use crate::child::{self, Bounds, ChildError};
 use crate::interrupt::Interrupts;
 
 /// The oldest minor version of Helm 3 that keeps labels of a release.
 const OLDEST: u64 = 14;
 /// What it may print: the objects of a release are a few megabytes.
 const MOST_OUTPUT: u64 = 32 << 20;
-/// What is kept of its complaints.
-const MOST_COMPLAINTS: usize = 16 << 10;
-/// What of them is shown.
-const SHOWN: usize = 700;
 /// How long what asks nothing of a cluster may take; a chart may have to be fetched.
 const QUICK: Duration = Duration::from_secs(120);
 /// How long it may take to put things away when it is told to stop.
@@ -299,8 +292,7 @@ impl Helm {
         all.extend(arguments);
         let mut all = all.into_iter();
         let mut command = Command::new(all.next().unwrap_or_default());
-        command.args(all).process_group(0).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(all);
         for name in REMOVED {
             command.env_remove(name);
         }
@@ -319,32 +311,16 @@ impl Helm {
         limit: Duration,
         interrupts: &mut Interrupts,
     ) -> Result<String, HelmError> {
-        let mut command = self.command(arguments);
-        let mut child = command.spawn().map_err(|error| HelmError::Missing { program: self.shown(), error })?;
-        let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let work = async {
-            let complaints = async { Ok::<_, HelmError>(tail(stderr).await) };
-            let ended = async { child.wait().await.map_err(HelmError::Machine) };
-            tokio::try_join!(whole(stdout, what), complaints, ended)
-        };
-        let mut work = std::pin::pin!(work);
-        let outcome = tokio::select! {
-            outcome = &mut work => outcome,
-            () = tokio::time::sleep(limit) => Err(HelmError::TimedOut { what, seconds: limit.as_secs() }),
-            () = interrupts.heard() => {
-                group.signal(Signal::SIGTERM);
-                let _ = tokio::time::timeout(GRACE, &mut work).await;
-                Err(HelmError::Interrupted)
-            }
-        };
-        // What did not end by itself is killed when the group is dropped.
-        let (said, complaints, status) = outcome?;
-        group.ended();
-        if status.success() {
-            return Ok(String::from_utf8_lossy(&said).into_owned());
-        }
-        Err(HelmError::Failed { what, said: complaint(&String::from_utf8_lossy(&complaints)) })
+        let bounds = Bounds { time: limit, grace: GRACE, output: MOST_OUTPUT };
+        let said = child::output(self.command(arguments), bounds, interrupts).await.map_err(|error| match error {
+            ChildError::Start(error) => HelmError::Missing { program: self.shown(), error },
+            ChildError::Failed(said) => HelmError::Failed { what, said },
+            ChildError::TimedOut => HelmError::TimedOut { what, seconds: limit.as_secs() },
+            ChildError::Flooded => HelmError::Flooded { what },
+            ChildError::Interrupted => HelmError::Interrupted,
+            ChildError::Machine(error) => HelmError::Machine(error),
+        })?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
     }
 }
 
@@ -361,74 +337,13 @@ fn patience(timeout: Duration) -> Duration {
     timeout * 2 + Duration::from_secs(60)
 }
 
-/// Everything that is said, unless it is too much.
-async fn whole(from: Option<impl AsyncRead + Unpin>, what: &'static str) -> Result<Vec<u8>, HelmError> {
-    let mut bytes = Vec::new();
-    let Some(from) = from else { return Ok(bytes) };
-    let mut limited = from.take(MOST_OUTPUT + 1);
-    limited.read_to_end(&mut bytes).await.map_err(HelmError::Machine)?;
-    match u64::try_from(bytes.len()) {
-        Ok(length) if length <= MOST_OUTPUT => Ok(bytes),
-        _ => Err(HelmError::Flooded { what }),
-    }
-}
-
-/// The end of what is said; all of it is taken, so that nobody waits for a reader.
-async fn tail(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let Some(mut from) = from else { return kept };
-    let mut piece = vec![0; 4 << 10];
-    while let Ok(length) = from.read(&mut piece).await {
-        if length == 0 {
-            break;
-        }
-        kept.extend_from_slice(piece.get(..length).unwrap_or_default());
-        if kept.len() > 2 * MOST_COMPLAINTS {
-            kept.drain(..kept.len() - MOST_COMPLAINTS);
-        }
-    }
-    kept
-}
-
-/// What helm says last is why; warnings stand before it.
-fn complaint(said: &str) -> String {
-    let from = said.rfind("Error: ").map_or(0, |at| at + "Error: ".len());
-    let lines = said.get(from..).unwrap_or(said).lines().map(str::trim).filter(|line| !line.is_empty());
-    let text = lines.collect::<Vec<_>>().join("; ");
-    if text.is_empty() {
-        return "it does not say why".to_owned();
-    }
-    cut(&clean(&text), SHOWN).into_owned()
-}
-
-/// The processes that were started, all of which end with us.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // Gone already is as good.
-            let _ = killpg(group, signal);
-        }
-    }
-
-    fn ended(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::runtime::block_on;
     use forge_core::executor::Input;
     use std::fs;
+    use std::process::Stdio;
     use std::time::Instant;
 
     const RELEASE: Release<'_> = Release { name: "argo-cd", namespace: "argocd" };
@@ -567,7 +482,7 @@ mod tests {
         let child: i32 = fs::read_to_string(&note).unwrap().trim().parse().unwrap();
         let start = Instant::now();
         // Until its parent of last resort has buried it.
-        while nix::sys::signal::kill(Pid::from_raw(child), None::<Signal>).is_ok() && !is_zombie(child) {
+        while nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), None).is_ok() && !is_zombie(child) {
             assert!(start.elapsed() < Duration::from_secs(20), "{child} still runs");
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -37,15 +37,15 @@ pub(crate) fn installing(
     let wanted = Component::ALL.into_iter().filter(|component| purpose.intent(*component) == Intent::Install);
     wanted
         .map(|component| {
-            let namespace = purpose.place(component);
             if let (Component::Cd, Some((own, repository))) = (component, own) {
                 let (source, version) = charts.own(&own.chart, repository)?;
+                let namespace = purpose.place(component);
                 let wanted = Wanted::of_application(namespace, own, &version, source.content.as_ref());
                 return Ok(Installing { wanted, source });
             }
             let chart = install::chart(component);
             let source = charts.source(chart.name, chart.version)?;
-            let wanted = Wanted::new(component, namespace, health, values.get(&component), source.content.as_ref());
+            let wanted = Wanted::of(purpose, component, health, values.get(&component), source.content.as_ref());
             Ok(Installing { wanted, source })
         })
         .collect()
@@ -120,11 +120,10 @@ pub(crate) fn outdated(
     health: &HealthChecks,
     values: &BTreeMap<Component, Value>,
 ) -> Option<String> {
-    let (namespace, own_values) = (purpose.place(Component::Cd), values.get(&Component::Cd));
-    let ours = Wanted::new(Component::Cd, namespace, health, own_values, None);
+    let ours = Wanted::of(purpose, Component::Cd, health, values.get(&Component::Cd), None);
     (!says(&own.values, &ours.values)).then(|| {
         format!(
-            "Application `{APPLICATION}` in {ROOT_APP_FILE} lacks values that Forge or this repository has (health checks, {}): `forge bootstrap --print --with self-managed-argocd` prints it with them",
+            "Application `{APPLICATION}` in {ROOT_APP_FILE} lacks values that Forge or this repository has (health checks, the plugin for releases, {}): `forge bootstrap --print --with self-managed-argocd` prints it with them",
             values_path(Component::Cd)
         )
     })
@@ -187,5 +186,8 @@ mod tests {
         let more = BTreeMap::from([(Component::Cd, json!({"server": {"replicas": 2}}))]);
         let note = outdated(&own, &purpose, &health, &more).unwrap();
         assert!(note.contains("argo/values/argo-cd.yaml") && note.contains("--print"), "{note}");
+        // What `init` wrote knows no image, so it has no plugin.
+        let with = Purpose { releases: true, ..purpose };
+        assert!(outdated(&own, &with, &health, &BTreeMap::new()).is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forge_core::gate::{ApplicationState, Content, Folder, GitContent, ObjectRef, Tree, Wanted};
+use forge_core::gate::{ApplicationState, Content, Folder, GitContent, ObjectRef, RenderReceipt, Tree, Wanted};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 
@@ -16,11 +16,15 @@ const REPOSITORY_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Look {
     asking: Option<JoinHandle<Result<Application, ClusterError>>>,
+    /// It is to be rendered anew for it.
+    anew: bool,
     /// When it was asked for.
     asked_at: Option<Timestamp>,
     /// The version of the Application that answered.
     answered: Option<u64>,
     tree: Option<Tree>,
+    /// What the plugin says it rendered; nothing inside where there is no receipt.
+    render: Option<Option<RenderReceipt>>,
     git: Option<(Option<String>, GitContent, Instant)>,
 }
 
@@ -36,7 +40,17 @@ impl Look {
     /// Asks for a comparison; its answer comes by [`Look::answer`].
     pub(super) fn ask(&mut self, request: impl Future<Output = Result<Application, ClusterError>> + Send + 'static) {
         self.asking = Some(tokio::spawn(request));
+        self.anew = false;
         self.asked_at = Some(Timestamp::now());
+    }
+
+    /// The same where everything is rendered anew for it.
+    pub(super) fn ask_anew(
+        &mut self,
+        request: impl Future<Output = Result<Application, ClusterError>> + Send + 'static,
+    ) {
+        self.ask(request);
+        self.anew = true;
     }
 
     pub(super) fn is_asking(&self) -> bool {
@@ -47,8 +61,8 @@ impl Look {
         self.answered
     }
 
-    /// The answer to what was asked; waits for ever where nothing was.
-    pub(super) async fn answer(&mut self) -> Option<Application> {
+    /// The answer to what was asked, and whether it was rendered anew for it; waits for ever where nothing was asked.
+    pub(super) async fn answer(&mut self) -> Option<(Application, bool)> {
         let Some(asking) = &mut self.asking else { return std::future::pending().await };
         let answer = asking.await;
         self.asking = None;
@@ -56,7 +70,11 @@ impl Look {
             Ok(Ok(application)) => {
                 self.answered = Some(application.version);
                 self.tree = None;
-                Some(application)
+                // What is live changes with a sync only, and is read again with the tree.
+                if self.anew {
+                    self.render = None;
+                }
+                Some((application, self.anew))
             }
             // Argo CD restarts, or the Application is gone: the caller looks again and asks again.
             _ => {
@@ -68,17 +86,23 @@ impl Look {
 
     /// Forgets what was read before an operation was seen finished. True where that changes anything.
     pub(super) fn forget(&mut self) -> bool {
-        let known = self.asking.is_some() || self.answered.is_some() || self.tree.is_some();
+        let read = self.tree.is_some() || self.render.is_some();
+        let known = self.asking.is_some() || self.answered.is_some() || read;
         if let Some(asking) = self.asking.take() {
             asking.abort();
         }
         self.answered = None;
         self.tree = None;
+        self.render = None;
         known
     }
 
     pub(super) fn keep_tree(&mut self, tree: Tree) {
         self.tree = Some(tree);
+    }
+
+    pub(super) fn keep_render(&mut self, render: Option<RenderReceipt>) {
+        self.render = Some(render);
     }
 
     pub(super) fn forget_tree(&mut self) {
@@ -115,7 +139,8 @@ impl Look {
             resources: application.resources.len(),
             revisions: application.revisions.clone(),
             git: self.git(application, wanted),
-            render: None,
+            render: self.render.clone().flatten(),
+            render_unread: self.render.is_none() && is_release(wanted),
             tree: self.tree.clone(),
         }
     }
@@ -130,4 +155,9 @@ impl Look {
         let (of, content, _) = self.git.as_ref()?;
         (of.as_ref() == Some(revision)).then(|| content.clone())
     }
+}
+
+/// It is deployed by the plugin, which says what it rendered.
+pub(super) fn is_release(wanted: &Wanted) -> bool {
+    matches!(wanted.content, Content::Release { .. })
 }

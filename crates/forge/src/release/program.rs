@@ -4,26 +4,19 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::name::{clean, clip, cut};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use forge_core::name::clip;
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
+use crate::child::{self, Bounds, ChildError};
 use crate::interrupt::Interrupts;
 
 /// What one rendering may print: as much as a release may give Argo CD.
 const MOST_OUTPUT: u64 = 64 << 20;
-/// What is kept of complaints.
-const MOST_COMPLAINTS: usize = 16 << 10;
-/// What of them is shown.
-const SHOWN: usize = 1000;
 /// How long one rendering may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a program may take to end when it is told to.
@@ -136,47 +129,26 @@ impl Workshop {
     /// When it cannot be started, fails, does not end, or prints without end.
     pub(crate) async fn run(&self, call: &Call<'_>, interrupts: &mut Interrupts) -> Result<Vec<u8>, ProgramError> {
         let (what, layer) = (call.what, call.layer);
-        let mut child = self
-            .command(call)
-            .spawn()
-            .map_err(|error| ProgramError::Missing { program: clip(&call.program.display().to_string()), error })?;
-        let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let machine = |error| ProgramError::Machine { what, error };
-        let work = async {
-            let complaints = async { Ok::<_, ProgramError>(tail(stderr).await) };
-            let ended = async { child.wait().await.map_err(machine) };
-            tokio::try_join!(whole(stdout, what, layer), complaints, ended)
-        };
-        let mut work = std::pin::pin!(work);
-        let outcome = tokio::select! {
-            outcome = &mut work => outcome,
-            () = tokio::time::sleep(self.patience) => {
-                let seconds = self.patience.as_secs();
-                Err(ProgramError::TimedOut { what, layer: layer.to_owned(), seconds })
+        let bounds = Bounds { time: self.patience, grace: GRACE, output: MOST_OUTPUT };
+        child::output(self.command(call), bounds, interrupts).await.map_err(|error| match error {
+            ChildError::Start(error) => {
+                ProgramError::Missing { program: clip(&call.program.display().to_string()), error }
             }
-            () = interrupts.heard() => {
-                group.signal(Signal::SIGTERM);
-                let _ = tokio::time::timeout(GRACE, &mut work).await;
-                Err(ProgramError::Interrupted)
+            ChildError::Failed(said) => ProgramError::Failed { what, layer: layer.to_owned(), said },
+            ChildError::TimedOut => {
+                ProgramError::TimedOut { what, layer: layer.to_owned(), seconds: self.patience.as_secs() }
             }
-        };
-        // What did not end by itself is killed when the group is dropped.
-        let (said, complaints, status) = outcome?;
-        group.ended();
-        if status.success() {
-            return Ok(said);
-        }
-        let said = complaint(&String::from_utf8_lossy(&complaints));
-        Err(ProgramError::Failed { what, layer: layer.to_owned(), said })
+            ChildError::Flooded => ProgramError::Flooded { what, layer: layer.to_owned() },
+            ChildError::Interrupted => ProgramError::Interrupted,
+            ChildError::Machine(error) => ProgramError::Machine { what, error },
+        })
     }
 
     /// The program with an environment in which nothing of the user's is left.
     fn command(&self, call: &Call<'_>) -> Command {
         let home = self.home.path();
         let mut command = Command::new(call.program);
-        command.args(&call.arguments).process_group(0).kill_on_drop(true).current_dir(home);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(&call.arguments).current_dir(home);
         command.env_clear().env("HOME", home).env("TMPDIR", home).env("LC_ALL", "C").env("TZ", call.zone);
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
@@ -213,71 +185,10 @@ pub(crate) fn named(given: Option<&Path>, otherwise: &str) -> PathBuf {
     }
 }
 
-/// Everything that is said, unless it is too much.
-async fn whole(from: Option<impl AsyncRead + Unpin>, what: &'static str, layer: &str) -> Result<Vec<u8>, ProgramError> {
-    let mut bytes = Vec::new();
-    let Some(from) = from else { return Ok(bytes) };
-    let mut limited = from.take(MOST_OUTPUT + 1);
-    limited.read_to_end(&mut bytes).await.map_err(|error| ProgramError::Machine { what, error })?;
-    match u64::try_from(bytes.len()) {
-        Ok(length) if length <= MOST_OUTPUT => Ok(bytes),
-        _ => Err(ProgramError::Flooded { what, layer: layer.to_owned() }),
-    }
-}
-
-/// The end of what is said; all of it is taken, so that nobody waits for a reader.
-async fn tail(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let Some(mut from) = from else { return kept };
-    let mut piece = vec![0; 4 << 10];
-    while let Ok(length) = from.read(&mut piece).await {
-        if length == 0 {
-            break;
-        }
-        kept.extend_from_slice(piece.get(..length).unwrap_or_default());
-        if kept.len() > 2 * MOST_COMPLAINTS {
-            kept.drain(..kept.len() - MOST_COMPLAINTS);
-        }
-    }
-    kept
-}
-
-/// What a program says last is why; warnings stand before it.
-fn complaint(said: &str) -> String {
-    let from = said.rfind("Error: ").map_or(0, |at| at + "Error: ".len());
-    let lines = said.get(from..).unwrap_or(said).lines().map(str::trim).filter(|line| !line.is_empty());
-    let text = lines.collect::<Vec<_>>().join("; ");
-    if text.is_empty() {
-        return "it does not say why".to_owned();
-    }
-    cut(&clean(&text), SHOWN).into_owned()
-}
-
-/// The processes that were started, all of which end with us.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // Gone already is as good.
-            let _ = killpg(group, signal);
-        }
-    }
-
-    fn ended(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::process::Stdio;
 
     use super::*;
     use crate::runtime::block_on;

@@ -279,7 +279,7 @@ impl<'r> Store<'r> {
             Place::Registry(repository) => repository,
             Place::Folder(path) => {
                 layout.offer(manifest.clone(), Some(tag));
-                return Ok(layout_folder::write(path, layout)?);
+                return Ok(layout_folder::write(path, &layout.tree())?);
             }
         };
         let tree = layout.tree();
@@ -376,7 +376,7 @@ impl<'r> Store<'r> {
                 if tags.is_empty() {
                     layout.offer(manifest.clone(), None);
                 }
-                Ok(layout_folder::write(path, layout)?)
+                Ok(layout_folder::write(path, &layout.tree())?)
             }
         }
     }
@@ -534,7 +534,7 @@ mod tests {
             let made = layout.artifact(&artifact);
             layout.offer(made, Some(name));
         }
-        layout_folder::write(&folder.path().join("layout"), layout).unwrap();
+        layout_folder::write(&folder.path().join("layout"), &layout.tree()).unwrap();
         folder
     }
 

@@ -1,6 +1,8 @@
 //! What happens before a run: where it takes place, what exactly every node must become, and what is proven already.
 //! Reads only, up to the moment at which the Lease is taken.
 
+pub(crate) mod releases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use crate::git_reader::{GitCredentials, GitReader};
 use crate::metrics::Metrics;
 use crate::prove::{Mode, Prover};
 use crate::recorder::Recorder;
+use releases::{Releases, Resolved};
 
 /// Comparisons that are asked for at once.
 const AT_ONCE: usize = 12;
@@ -48,6 +51,8 @@ pub(crate) struct Made<'m> {
     pub(crate) band: Option<usize>,
     /// Whom Git is told that one is: on a workstation somebody else than in a pod.
     pub(crate) credentials: GitCredentials,
+    /// Where the releases are that pointers name; nothing where there are none.
+    pub(crate) releases: Option<Releases>,
 }
 
 /// Where runs take place, as bootstrap left it.
@@ -172,16 +177,19 @@ impl Looked {
 /// Resolves what every node must become and looks at what is there. Writes nothing; Argo CD is asked to compare.
 ///
 /// # Errors
-/// When Argo CD does not answer.
+/// When Argo CD does not answer, or a release cannot be read.
 pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>, runner: Runner) -> Result<Looked, Failure> {
     let feed = Feed::start(argocd.clone());
     let first = argocd.list().await.map_err(|error| argocd::failure(&error))?;
     let known: BTreeMap<ApplicationId, Application> = first.into_iter().map(|app| (app.id.clone(), app)).collect();
-    let contents = contents(argocd, made, &known).await;
+    let mut resolved = resolved(made, &known).await?;
+    let contents = contents(argocd, made, &known, &resolved).await;
     let name = made.plan.run().parse().map_err(|error| Failure::new(Code::BadArgument, error))?;
     let default = Content::Git { commit: made.commit.clone() };
     let content = |node: &NodeId| contents.get(node).cloned().unwrap_or_else(|| default.clone());
     let mut run = RunPlan::new(name, made.plan, made.graph, made.nodes, content);
+    let images = resolved.iter_mut().map(|(node, found)| (node.clone(), std::mem::take(&mut found.images)));
+    run.name_images(&images.collect());
     run.commit = Some(made.commit.clone());
     run.repository.clone_from(&made.repository);
     run.runner = runner;
@@ -193,12 +201,34 @@ pub(crate) async fn look(place: &Place, argocd: &ArgoCd, made: &Made<'_>, runner
     Ok(Looked { run, decisions, window_left })
 }
 
+/// What the releases of the plan must come to. Before anything is written: what cannot be read cannot be proven.
+async fn resolved(
+    made: &Made<'_>,
+    known: &BTreeMap<ApplicationId, Application>,
+) -> Result<BTreeMap<NodeId, Resolved>, Failure> {
+    let Some(releases) = &made.releases else {
+        return match made.plan.nodes.iter().find(|node| node.release.is_some()) {
+            Some(node) => Err(releases::nowhere(&node.id)),
+            None => Ok(BTreeMap::new()),
+        };
+    };
+    let resolved =
+        releases.resolved(made.plan.nodes.iter(), |node| destination(known.get(&node.application.id()?)?)).await;
+    resolved.into_iter().map(|(node, found)| found.map(|found| (node, found))).collect()
+}
+
+/// Where an Application puts what names no namespace, as far as it says.
+pub(crate) fn destination(application: &Application) -> Option<String> {
+    Some(application.destination.clone()).filter(|namespace| !namespace.is_empty())
+}
+
 /// What each node must show: the folder at the run's commit where it comes from the GitOps repository, else exactly the
 /// revisions that Argo CD resolves now.
 async fn contents(
     argocd: &ArgoCd,
     made: &Made<'_>,
     known: &BTreeMap<ApplicationId, Application>,
+    resolved: &BTreeMap<NodeId, Resolved>,
 ) -> BTreeMap<NodeId, Content> {
     let git = Content::Git { commit: made.commit.clone() };
     let mut contents = BTreeMap::new();
@@ -208,7 +238,10 @@ async fn contents(
         match (&node.release, application) {
             (Some(release), _) => {
                 let (commit, digest) = (made.commit.clone(), release.digest.clone());
-                contents.insert(node.id.clone(), Content::Release { commit, digest, output: None });
+                let found = resolved.get(&node.id);
+                let (pointer, output) =
+                    (found.map(|found| found.pointer.clone()), found.map(|found| found.output.clone()));
+                contents.insert(node.id.clone(), Content::Release { commit, digest, pointer, output });
             }
             (None, Some(application)) if !is_ours(application, made.repository.as_deref()) => {
                 elsewhere.push((node.id.clone(), application.id.clone(), application.revisions.clone()));

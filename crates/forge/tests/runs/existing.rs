@@ -174,6 +174,7 @@ fn an_argo_of_somebody_else_is_told_what_it_lacks_used_as_it_is_and_never_writte
         ("missing", "argo-cd", "accounts.forge"),
         ("missing", "argo-cd", "no health check for"),
         ("missing", "argo-cd", "get and sync all Applications"),
+        ("missing", "argo-cd", "no container `catalyst-forge-cmp` beside the repo-server"),
         ("advice", "argo-cd", "controller.sync.wave.delay.seconds"),
         ("advice", "argo-workflows", "ARGO_EXECUTOR_PLUGINS"),
         ("advice", "argo-workflows", "DEFAULT_REQUEUE_TIME"),

@@ -17,6 +17,7 @@ mod order;
 mod preflight;
 mod readers;
 mod rehearse;
+mod releases;
 mod self_managed;
 mod stage;
 mod teardown;

@@ -28,7 +28,9 @@ use crate::load;
 use crate::metrics::Metrics;
 use crate::output::{Output, Paint};
 use crate::records;
+use crate::registry::Credentials;
 use crate::run::lease::{self, Conducted};
+use crate::run::prepare::releases::{PREFIX, Releases};
 use crate::run::prepare::{self, Looked, Made};
 use crate::run::{self, Place, follow};
 use crate::run_report::{Format, document};
@@ -142,6 +144,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         repository: Some(repository.installation.repository.url.value.clone()),
         band: arguments.band,
         credentials: GitCredentials::Helper,
+        releases: Releases::of(repository, files, &root, Credentials::of_user(), PREFIX)?,
     };
     let argo = &repository.installation.argo;
     block_on(deploy(arguments, argo, &made, output))?

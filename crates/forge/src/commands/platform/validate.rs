@@ -21,6 +21,8 @@ use crate::git_reader::GitCredentials;
 use crate::interrupt::Interrupts;
 use crate::load;
 use crate::output::Output;
+use crate::registry::Credentials;
+use crate::run::prepare::releases::{PREFIX, Releases};
 use crate::run_report::{self, validation};
 use crate::runtime::block_on;
 use crate::truth::{Looker, Question, Tip, follow};
@@ -98,6 +100,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         tip: if arguments.commit.is_some() { Tip::Given } else { Tip::Branch { checkout: &root, branch } },
         commit,
         tree: &root,
+        releases: Releases::of(repository, files, &root, Credentials::of_user(), PREFIX)?,
         is_checkout: true,
         workflows: &arguments.cluster.workflows_namespace,
         stale_after: arguments.stale_after,

@@ -11,10 +11,10 @@ use forge_core::name::{EnvironmentName, Namespace, ProjectId, clip};
 use forge_core::release::{ArtifactReference, Builder, Inputs, Limits, assemble};
 use serde_json::json;
 
-use super::{Format, RegistryArguments};
+use super::{Format, RegistryArguments, objects};
 use crate::cli::Global;
 use crate::interrupt::Interrupts;
-use crate::layout_folder::{self, LayoutFolder};
+use crate::layout_folder;
 use crate::output::{Output, Paint};
 use crate::release::build::{KUBE_VERSION, Rendering, render, resolve};
 use crate::release::origin::{Said, origin};
@@ -175,9 +175,9 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             },
             &limits,
         )?;
-        let (manifest, metadata) = (assembled.manifest, assembled.metadata);
+        let (manifest, metadata, layout) = (assembled.manifest, assembled.metadata, assembled.layout.tree());
         for (layer, summary) in &metadata.resources {
-            output.say(&format!("{} {layer}: {} documents", output.paint(Paint::Good, "built    "), summary.documents));
+            output.say(&format!("{} {layer}: {}", output.paint(Paint::Good, "built    "), objects(summary.documents)));
         }
         let to = match &target {
             Some(repository) => Some(Store::open(&registry, &Place::Registry(repository.clone()), &limits)?),
@@ -188,13 +188,11 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         if let Some(folder) = &arguments.output_layout {
             let there = Store::open(&registry, &Place::Folder(folder.clone()), &limits)?;
             there.is_free_for(&metadata).await?;
-            layout_folder::write(folder, assembled.layout)?;
+            layout_folder::write(folder, &layout)?;
             output.say(&format!("{} {}", output.paint(Paint::Good, "wrote    "), folder.display()));
-            if let Some(to) = &to {
-                pushed = Some(transfer::push(to, &LayoutFolder::open(folder)?, &manifest, &metadata).await?);
-            }
-        } else if let Some(to) = &to {
-            pushed = Some(transfer::push(to, &assembled.layout.tree(), &manifest, &metadata).await?);
+        }
+        if let Some(to) = &to {
+            pushed = Some(transfer::push(to, &layout, &manifest, &metadata).await?);
         }
         if let (Some(to), Some(fresh)) = (&to, pushed) {
             reference = Some(format!("{}@{}", to.place(), manifest.digest));

@@ -9,7 +9,7 @@ use forge_core::name::{EnvironmentName, clean};
 use forge_core::release::{DEFAULT_LAYER, Limits};
 use serde_json::json;
 
-use super::{Format, RegistryArguments};
+use super::{Format, RegistryArguments, objects};
 use crate::cli::Global;
 use crate::output::Output;
 use crate::release::{Release, Store, signatures};
@@ -116,7 +116,7 @@ fn summary(release: &Release, signatures: usize) -> String {
         line("artifact", &format!("{}@{}", artifact.reference, artifact.digest));
     }
     for (name, layer) in &metadata.resources {
-        let _ = writeln!(text, "\n{}: {} objects, {}", clean(name), layer.documents, layer.digest);
+        let _ = writeln!(text, "\n{}: {}, {}", clean(name), objects(layer.documents), layer.digest);
         for (kind, count) in &layer.kinds {
             let _ = writeln!(text, "  {count:>4}  {}", clean(kind));
         }

@@ -1,0 +1,358 @@
+//! What Argo CD rendered under another policy of signatures is rendered again. Argo CD keeps what the plugin wrote until Git
+//! changes, whatever the mounted policy says meanwhile; so the policy that everything was rendered under is written down, and
+//! where another one counts now, every Application that the plugin makes is refreshed hard.
+//!
+//! First, no pod may be left that still knows the one before. Kubelets bring a changed ConfigMap to a pod that runs when they get
+//! to it, and nobody can see when they did; so pods that are older than the change are made anew, where Argo CD is ours, and
+//! otherwise their owner is asked to. What was done is written down last.
+
+use std::time::{Duration, Instant};
+
+use forge_core::failure::Failure;
+use forge_core::install::{
+    CMP, POLICY_MAP, POLICY_SEEN, has_sidecar, outdated_pods, policy_is_seen, policy_seen, renewal, uses_plugin,
+};
+use forge_core::name::ApplicationId;
+use forge_core::render::{Places, is_ours};
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::permitted;
+use crate::account;
+use crate::argocd::ArgoCd;
+use crate::cluster::{Cluster, ClusterError, path};
+use crate::failpoint;
+
+/// How long pods may take to be made anew.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many Applications are rendered at once.
+const AT_ONCE: usize = 8;
+
+/// The policy, and what is written down about it; nothing for whoever may not look.
+async fn looked(cluster: &Cluster, places: &Places) -> Result<Option<(Option<Value>, Option<Value>)>, ClusterError> {
+    let Places { workflows, argocd, .. } = places;
+    let policy = permitted(cluster.get(&path::object(&path::config_maps(argocd), POLICY_MAP)).await)?;
+    let seen = permitted(cluster.get(&path::object(&path::config_maps(workflows), POLICY_SEEN)).await)?;
+    Ok(policy.zip(seen))
+}
+
+/// Whether something may have been rendered under another policy than the one that is there.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub(crate) async fn is_due(cluster: &Cluster, places: &Places) -> Result<bool, ClusterError> {
+    let looked = looked(cluster, places).await?;
+    Ok(looked.is_some_and(|(policy, seen)| !policy_is_seen(policy.as_ref(), seen.as_ref())))
+}
+
+/// Lets everything be rendered again where another policy counts; gives what is left to be done by somebody.
+///
+/// # Errors
+/// When the cluster does not answer, or what is written down is somebody else's.
+pub(super) async fn settle(
+    cluster: &Cluster,
+    places: &Places,
+    handed: bool,
+    done: &mut impl FnMut(&str),
+) -> Result<Option<String>, Failure> {
+    let Some((policy, seen)) = looked(cluster, places).await? else { return Ok(None) };
+    let (policy, argocd) = (policy.as_ref(), places.argocd.as_str());
+    if policy_is_seen(policy, seen.as_ref()) {
+        return Ok(None);
+    }
+    let object = policy_seen(&places.workflows, policy);
+    if seen.is_some_and(|seen| !is_ours(&seen)) {
+        return Err(account::foreign_object(&format!("ConfigMap {POLICY_SEEN}"), &object));
+    }
+    let Some(outdated) = outdated(cluster, argocd, policy).await? else {
+        let what =
+            format!("pods in `{argocd}` may not be listed, so it is not known by which policy releases are verified");
+        return Ok(Some(format!("{what}: run this as somebody who may")));
+    };
+    if let Some(first) = outdated.first() {
+        let older = format!("pod {first} of the repo-server in `{argocd}` is older than ConfigMap {POLICY_MAP}");
+        if handed {
+            let advice = "let its owner restart it (`kubectl rollout restart`), then run this again";
+            return Ok(Some(format!("{older}, so it may verify by the policy before: {advice}")));
+        }
+        if !renewed(cluster, argocd, policy, done).await? {
+            let seconds = PATIENCE.as_secs();
+            return Ok(Some(format!("{older}, and was not replaced within {seconds} s; when it is, run this again")));
+        }
+    }
+    let Some(all) = permitted(cluster.list(&path::argo(argocd, "applications"), "").await)? else {
+        let what = format!("Applications in `{argocd}` may not be listed, so none was rendered by the new policy");
+        return Ok(Some(format!("{what}: run this as somebody who may")));
+    };
+    let by = match policy {
+        Some(_) => format!("the policy in ConfigMap {POLICY_MAP}"),
+        None => format!("no policy, now that ConfigMap {POLICY_MAP} is gone"),
+    };
+    let ids: Vec<ApplicationId> = all.iter().filter(|found| uses_plugin(found)).filter_map(id).collect();
+    if let Some(left) = rendered(cluster, places, &ids).await {
+        return Ok(Some(format!("not everything was rendered by {by}: {left}; run this again")));
+    }
+    failpoint::write(&format!("ConfigMap {POLICY_SEEN}"));
+    cluster.apply(&path::object(&path::config_maps(&places.workflows), POLICY_SEEN), &object).await?;
+    done(&format!("{} Applications rendered by {by}", ids.len()));
+    Ok(None)
+}
+
+fn id(application: &Value) -> Option<ApplicationId> {
+    let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")).parse().ok()
+}
+
+/// Pods that may know another policy; nothing for whoever may not look. All pods of the namespace are listed: by which labels
+/// those of an Argo CD of somebody else are known is not known.
+async fn outdated(
+    cluster: &Cluster,
+    argocd: &str,
+    policy: Option<&Value>,
+) -> Result<Option<Vec<String>>, ClusterError> {
+    let pods = permitted(cluster.list(&path::core(argocd, "pods"), "").await)?;
+    Ok(pods.map(|pods| outdated_pods(policy, &pods)))
+}
+
+/// Has the pods of the repo-server made anew; false where some of them did not go in time.
+async fn renewed(
+    cluster: &Cluster,
+    argocd: &str,
+    policy: Option<&Value>,
+    done: &mut impl FnMut(&str),
+) -> Result<bool, Failure> {
+    let deployments = path::named("apps", "v1", argocd, "deployments");
+    for deployment in cluster.list(&deployments, "").await?.iter().filter(|found| has_sidecar(found)) {
+        let name = deployment.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        failpoint::write(&format!("Deployment {name} is made anew"));
+        cluster.merge(&path::object(&deployments, name), &renewal(policy)).await?;
+        done(&format!("Deployment {name}: its pods are made anew, so that {CMP} knows the policy"));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !outdated(cluster, argocd, policy).await?.is_some_and(|left| left.is_empty()) {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(true)
+}
+
+/// Has Applications rendered anew; gives what went wrong first. What the plugin refuses is Argo CD's to show, and no reason to try
+/// again; one that is gone neither.
+async fn rendered(cluster: &Cluster, places: &Places, ids: &[ApplicationId]) -> Option<String> {
+    if ids.is_empty() {
+        return None;
+    }
+    let argocd = match ArgoCd::through(cluster, &places.workflows).await {
+        Ok(argocd) => argocd,
+        Err(failure) => return Some(failure.message),
+    };
+    let argocd = &argocd;
+    let one = move |id: &ApplicationId| {
+        let id = id.clone();
+        async move {
+            match argocd.refresh_hard(&id).await {
+                Err(error) if !error.is_missing() => Some(format!("Application {}: {error}", id.name())),
+                _ => None,
+            }
+        }
+    };
+    let mut answers = futures::stream::iter(ids.iter().map(one)).buffer_unordered(AT_ONCE);
+    let mut left = None;
+    while let Some(answer) = answers.next().await {
+        left = left.or(answer);
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    use base64::Engine as _;
+    use forge_core::code::Code;
+    use forge_core::executor::Access;
+    use forge_testkit::http::{Request, reply};
+    use serde_json::json;
+
+    use super::*;
+
+    const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1/applications/";
+    const SEEN: &str = "/api/v1/namespaces/argo/configmaps/forge-signatures-seen";
+    const CHANGED: &str = "2026-01-02T00:00:00Z";
+
+    /// A cluster with an Argo CD behind it.
+    struct Fake {
+        policy: Option<Value>,
+        seen: Option<Value>,
+        /// When the pod of the repo-server was made.
+        made: &'static str,
+        /// Argo CD renders.
+        renders: bool,
+        /// What is asked of it that is no looking, in order.
+        log: Vec<String>,
+    }
+
+    impl Fake {
+        fn new(policy: Option<&str>) -> Self {
+            let policy = policy.map(|version| {
+                let fields = json!([{"time": CHANGED}]);
+                json!({"metadata": {"uid": "u", "resourceVersion": version, "managedFields": fields}})
+            });
+            Self { policy, seen: None, made: "2026-01-01T00:00:00Z", renders: true, log: Vec::new() }
+        }
+
+        fn answer(&mut self, request: &Request) -> (u16, Value) {
+            let missing = || (404, json!({"kind": "Status", "code": 404, "message": "none", "reason": "NotFound"}));
+            let found = |object: Option<&Value>| object.map_or_else(missing, |object| (200, object.clone()));
+            let list = |items: Value| (200, json!({"metadata": {}, "items": items}));
+            let (path, query) = request.uri.split_once('?').unwrap_or((&request.uri, ""));
+            let sidecar = json!([{"name": "repo-server"}, {"name": CMP}]);
+            let application = |name: &str, plugin: &str| {
+                json!({
+                    "metadata": {"namespace": "argocd", "name": name},
+                    "spec": {"source": {"plugin": {"name": plugin}}},
+                })
+            };
+            match (request.method.as_str(), path) {
+                ("GET", "/api/v1/namespaces/argocd/configmaps/forge-signatures") => found(self.policy.as_ref()),
+                ("GET", SEEN) => found(self.seen.as_ref()),
+                ("PATCH", SEEN) => {
+                    let seen: Value = serde_json::from_slice(&request.body).unwrap();
+                    self.log.push(format!("seen {}", seen["data"]["version"].as_str().unwrap()));
+                    self.seen = Some(seen.clone());
+                    (200, seen)
+                }
+                ("GET", "/api/v1/namespaces/argocd/pods") => list(json!([
+                    {"metadata": {"name": "repo", "creationTimestamp": self.made}, "spec": {"containers": sidecar}},
+                ])),
+                ("GET", "/apis/apps/v1/namespaces/argocd/deployments") => list(json!([
+                    {"metadata": {"name": "repo"}, "spec": {"template": {"spec": {"containers": sidecar}}}},
+                    {"metadata": {"name": "server"}},
+                ])),
+                ("PATCH", path) if path.ends_with("/deployments/repo") => {
+                    self.log.push("restart".to_owned());
+                    self.made = "2026-01-03T00:00:00Z";
+                    (200, json!({}))
+                }
+                ("GET", "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications") => {
+                    list(json!([application("api", CMP), application("own", "other"), application("web", CMP)]))
+                }
+                ("GET", "/api/v1/namespaces/argo/secrets/forge-argocd") => {
+                    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+                    let server = encoded("http://argocd-server.argocd.svc");
+                    (200, json!({"data": {"server": server, "token": encoded("t")}}))
+                }
+                ("GET", path) if path.starts_with(PROXY) && query.contains("refresh=hard") => {
+                    let name = path.rsplit('/').next().unwrap();
+                    self.log.push(format!("render {name}"));
+                    if self.renders {
+                        (200, application(name, CMP))
+                    } else {
+                        (400, json!({"code": 3, "message": "no"}))
+                    }
+                }
+                _ => missing(),
+            }
+        }
+    }
+
+    /// Serves it.
+    async fn served(fake: Fake) -> (Cluster, Arc<Mutex<Fake>>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let fake = Arc::new(Mutex::new(fake));
+        let shared = Arc::clone(&fake);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    let Some(request) = Request::read(&stream) else { return };
+                    let (code, answer) = shared.lock().unwrap().answer(&request);
+                    reply(&stream, code, &[], &answer.to_string());
+                });
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let access = Access::Path(kubeconfig.display().to_string());
+        (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), fake)
+    }
+
+    /// Settles on a cluster like this; gives what is left to do, and what was asked of the cluster.
+    async fn settled(fake: Fake, handed: bool) -> (Option<String>, Fake) {
+        let ((cluster, fake), places) = (served(fake).await, Places::default());
+        let note = settle(&cluster, &places, handed, &mut |_: &str| {}).await.unwrap();
+        // What is left to do is found again, and nothing else is.
+        assert_eq!(is_due(&cluster, &places).await.unwrap(), note.is_some());
+        let left = std::mem::replace(&mut *fake.lock().unwrap(), Fake::new(None));
+        (note, left)
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_policy_and_never_was_nothing_is_asked_for() {
+        let (note, fake) = settled(Fake::new(None), false).await;
+        assert_eq!((note, fake.log, fake.seen), (None, Vec::new(), None));
+    }
+
+    #[tokio::test]
+    async fn another_policy_has_pods_made_anew_and_everything_rendered_once_and_is_written_down_last() {
+        let (note, mut fake) = settled(Fake::new(Some("7")), false).await;
+        assert_eq!(note, None);
+        fake.log[1..3].sort();
+        assert_eq!(fake.log, ["restart", "render api", "render web", "seen u.7"]);
+        // Again: nothing.
+        fake.log.clear();
+        let (note, fake) = settled(fake, false).await;
+        assert_eq!((note, fake.log.len()), (None, 0));
+        // Who was killed before it was written down renders again, with pods that know the policy already.
+        let (_, mut fake) = settled(Fake { seen: None, ..fake }, false).await;
+        fake.log[..2].sort();
+        assert_eq!(fake.log, ["render api", "render web", "seen u.7"]);
+        // One that is gone takes no pod along.
+        fake.log.clear();
+        let (note, fake) = settled(Fake { policy: None, made: "2026-01-01T00:00:00Z", ..fake }, false).await;
+        assert_eq!((note, fake.log.last().map(String::as_str)), (None, Some("seen none")));
+        assert!(!fake.log.contains(&"restart".to_owned()), "{:?}", fake.log);
+    }
+
+    #[tokio::test]
+    async fn pods_of_an_argo_cd_of_somebody_else_are_his_to_restart_and_then_everything_is_rendered() {
+        let (note, fake) = settled(Fake::new(Some("7")), true).await;
+        let note = note.unwrap();
+        assert!(note.contains("pod repo of the repo-server") && note.contains("rollout restart"), "{note}");
+        assert_eq!((fake.log.len(), &fake.seen), (0, &None));
+        let (note, fake) = settled(Fake { made: "2026-01-02T00:00:01Z", ..fake }, true).await;
+        assert_eq!((note, fake.log.len()), (None, 3));
+        assert!(!fake.log.contains(&"restart".to_owned()), "{:?}", fake.log);
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_rendered_is_told_and_tried_again_the_next_time() {
+        let young = Fake { made: "2026-01-03T00:00:00Z", renders: false, ..Fake::new(Some("7")) };
+        let (note, fake) = settled(young, false).await;
+        assert!(note.as_ref().is_some_and(|note| note.contains("run this again")), "{note:?}");
+        assert_eq!((fake.log.len(), fake.seen), (2, None));
+    }
+
+    #[tokio::test]
+    async fn what_somebody_else_wrote_down_is_left_alone() {
+        let foreign = json!({"metadata": {"labels": {}}, "data": {"version": "u.7"}});
+        let (cluster, fake) = served(Fake { seen: Some(foreign), ..Fake::new(Some("7")) }).await;
+        let failure = settle(&cluster, &Places::default(), false, &mut |_: &str| {}).await.unwrap_err();
+        assert_eq!(failure.code, Code::ForeignObject);
+        assert_eq!(fake.lock().unwrap().log.len(), 0);
+    }
+}

@@ -1,0 +1,429 @@
+//! Releases on the real Argo CD, on the bare cluster that `install` has too: projects whose releases lie in the sandbox's registry,
+//! rendered by the plugin beside the repo-server, proven by their digests. What is no good is told by Argo CD in the plugin's words
+//! and changes nothing that runs; once it is mended the next run goes on, although this Argo CD keeps errors. `tools/cluster` takes the
+//! sandbox down afterwards.
+//!
+//! `FORGE_SEED` and `FORGE_CHANGES` replay and lengthen a campaign of changes: `make soak` sets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forge_core::digest::{CommitId, Digest};
+use forge_core::render::ENVIRONMENT_LABEL;
+use forge_testkit::generate::Random;
+use forge_testkit::platform::GIT;
+use forge_testkit::releases::{self, PLAIN_HTTP, Releases};
+use forge_testkit::sandbox::{Ended, eventually, run};
+use forge_testkit::twin::{
+    self, File, GitRepository, Options, Pointer, TwinNode, deployment, node_id, plugin_values, pointer_file,
+};
+use serde_json::Value;
+
+use crate::install::Bare;
+
+const ENVIRONMENT: &str = "releases";
+/// Each waits for the one before it.
+const NODES: [&str; 3] = ["first", "second", "third"];
+/// How long Argo CD may take to compare, and Kubernetes to remove namespaces.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A bare cluster, a repository whose projects have releases, and where these are.
+struct Shop {
+    bare: Bare,
+    options: Options,
+    repository: GitRepository,
+    releases: Releases,
+}
+
+/// What runs of a node: its pods by their identity, with the images that they run.
+type Pods = BTreeMap<String, String>;
+
+impl Shop {
+    /// With a release of every node, and a cluster that is prepared for them.
+    fn prepared() -> (Self, BTreeMap<String, Pointer>) {
+        let bare = Bare::up();
+        bare.clear();
+        let platform = bare.environment.platform;
+        let path = format!("releases/{}.git", std::process::id());
+        let mut options = Options::new(ENVIRONMENT, &format!("{GIT}/{path}"), &platform.sample);
+        options.timeouts = Some(("60s".to_owned(), "90s".to_owned()));
+        options.argo = "{cd: install, workflows: install, events: none}".to_owned();
+        let repository = GitRepository::open(&bare.sandbox().git, &path, "main").unwrap();
+        let shop = Self { releases: Releases::new(platform), bare, options, repository };
+        shop.vanish();
+
+        let image = shop.options.image.clone();
+        let pointers: BTreeMap<String, Pointer> =
+            NODES.iter().map(|node| ((*node).to_owned(), shop.release(node, "one", &image))).collect();
+        let mut files = twin::released(&shop.options, &shop.releases.registry(), &nodes(), &pointers);
+        // Argo CD is to keep the first error, as one of somebody else may; Forge's own values switch that off.
+        let keeps = [("ARGOCD_PAUSE_GEN_AFTER_FAILED_ATTEMPTS", "1")];
+        files.push(plugin_values(&shop.releases.registry(), &keeps));
+        shop.push(&files, "the platform");
+        let installed = run(&mut shop.bare.bootstrapping(shop.repository.folder(), &[]), None);
+        assert_eq!(installed.code, 0, "{}", installed.stderr);
+        (shop, pointers)
+    }
+
+    /// Builds a release of a node with the `forge` that is tested, and pushes it.
+    fn release(&self, node: &str, round: &str, image: &str) -> Pointer {
+        self.releases.pushed(&node_id(node), &commit(&format!("{node} {round}")), &source(node, round, image))
+    }
+
+    fn push(&self, files: &[File], message: &str) {
+        self.repository.write(files).unwrap();
+        self.repository.commit_and_push(message).unwrap();
+    }
+
+    /// Changes the pointer of a node, and pushes that.
+    fn point(&self, node: &str, pointer: &Pointer, message: &str) {
+        self.push(&[pointer_file(&self.options, &self.releases.registry(), node, pointer)], message);
+    }
+
+    fn forge(&self, arguments: &[&str]) -> Ended {
+        let mut command = self.bare.forge(self.repository.folder(), arguments);
+        command.env(PLAIN_HTTP, self.releases.host()).env("FORGE_ENVIRONMENT", ENVIRONMENT);
+        run(&mut command, None)
+    }
+
+    /// Deploys and expects this exit code; gives the report, which there is none of where nothing began, and all else that was said.
+    fn deploy(&self, code: i32) -> (Value, String) {
+        let ended = self.forge(&["platform", "deploy", "--timeout", "5m", "--output", "json"]);
+        assert_eq!(ended.code, code, "{}\n{}", ended.stdout, ended.stderr);
+        (serde_json::from_str(&ended.stdout).unwrap_or_default(), ended.stderr)
+    }
+
+    /// The Application of a node, which is also its namespace.
+    fn application(&self, node: &str) -> String {
+        self.options.application(&node_id(node).replace('/', "-"))
+    }
+
+    /// Pods of a node that are there to stay.
+    fn pods(&self, node: &str) -> Pods {
+        let all = self.bare.json(&["get", "pods", "-n", &self.application(node)]);
+        let stay = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
+        let of = |pod: &Value| {
+            let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (text("/metadata/uid"), text("/status/containerStatuses/0/imageID"))
+        };
+        all["items"].as_array().unwrap().iter().filter(stay).map(of).collect()
+    }
+
+    fn all_pods(&self) -> BTreeMap<&'static str, Pods> {
+        NODES.iter().map(|node| (*node, self.pods(node))).collect()
+    }
+
+    /// How often each node was synced. Argo CD keeps the last ten, and counts on.
+    fn syncs(&self) -> [u64; 3] {
+        NODES.map(|node| {
+            let application = self.bare.json(&["get", "application", &self.application(node), "-n", "argocd"]);
+            let last = application["status"]["history"].as_array().and_then(|history| history.last());
+            last.map_or(0, |entry| entry["id"].as_u64().unwrap_or(0) + 1)
+        })
+    }
+
+    /// What runs wrote down.
+    fn records(&self) -> Vec<Value> {
+        let label = format!("{ENVIRONMENT_LABEL}={ENVIRONMENT}");
+        let all = self.bare.json(&["get", "configmaps", "-n", "argo", "-l", &label]);
+        all["items"].as_array().unwrap().clone()
+    }
+
+    /// Names of the runs.
+    fn runs(&self) -> BTreeSet<String> {
+        let name =
+            |record: &Value| record["metadata"]["labels"]["forge.projectcatalyst.io/run"].as_str().map(str::to_owned);
+        self.records().iter().filter_map(name).collect()
+    }
+
+    /// The last answer about each node, by its id.
+    fn answers(&self) -> BTreeMap<String, Value> {
+        let mut answers = BTreeMap::new();
+        for record in self.records() {
+            for (key, text) in record["data"].as_object().into_iter().flatten() {
+                let entry: Value = serde_json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
+                if let (true, Some(node)) = (key.ends_with(".json"), entry["node"].as_str()) {
+                    answers.insert(node.to_owned(), entry["decision"].clone());
+                }
+            }
+        }
+        answers
+    }
+
+    /// Nodes that our window holds, by their Applications.
+    fn held(&self) -> BTreeSet<String> {
+        let project = self.bare.json(&["get", "appproject", ENVIRONMENT, "-n", "argocd"]);
+        let windows = project["spec"]["syncWindows"].as_array().cloned().unwrap_or_default();
+        let names = windows.iter().flat_map(|window| window["applications"].as_array().cloned().unwrap_or_default());
+        names.map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Has Argo CD compare, and waits until it says this about a node, in the words of the plugin.
+    fn argo_cd_says(&self, node: &str, code: &str) {
+        let name = self.application(node);
+        let refresh = "argocd.argoproj.io/refresh=normal";
+        self.bare.sandbox().kubectl(&["annotate", "application", &name, "-n", "argocd", refresh, "--overwrite"]);
+        eventually(&format!("Argo CD says FORGE-{code} of {node}"), PATIENCE, || {
+            let found = self.bare.json(&["get", "application", &name, "-n", "argocd"]);
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let said = conditions.iter().filter(|condition| condition["type"] == "ComparisonError");
+            let said: Vec<&str> = said.filter_map(|condition| condition["message"].as_str()).collect();
+            let file = format!("`{ENVIRONMENT}/apps/{}/release.yaml`", node_id(node));
+            let told = |message: &&str| message.contains(&format!("error[FORGE-{code}]: {file}"));
+            if said.iter().any(told) { Ok(()) } else { Err(format!("{conditions:?}")) }
+        });
+    }
+
+    /// The second node was pointed at what is no good: no run begins, Argo CD says why, so does `why`, and all that runs stays.
+    fn refuses(&self, exit: i32, code: &str) {
+        let before = (self.syncs(), self.all_pods(), self.runs());
+        let (report, said) = self.deploy(exit);
+        assert!(report.is_null(), "{report:#}");
+        assert!(said.contains(&format!("error[FORGE-{code}]: `{}`", node_id("second"))), "{code}: {said}");
+        self.argo_cd_says("second", code);
+        let why = self.forge(&["why", &node_id("second")]);
+        assert_eq!(why.code, 0, "{}", why.stderr);
+        assert!(why.stdout.contains(&format!("FORGE-{code} `")), "{code}: {}", why.stdout);
+        assert_eq!((self.syncs(), self.all_pods(), self.runs()), before, "{code}");
+    }
+
+    /// Takes away what earlier tests deployed; Argo CD, which would bring it back, is not there.
+    fn vanish(&self) {
+        let label = format!("{ENVIRONMENT_LABEL}={ENVIRONMENT}");
+        let sandbox = self.bare.sandbox();
+        sandbox.kubectl(&["delete", "namespaces", "-l", &label, "--ignore-not-found", "--wait=false"]);
+        eventually("the namespaces of the projects are gone", PATIENCE, || {
+            let left = sandbox.kubectl(&["get", "namespaces", "-l", &label, "-o", "name"]);
+            if left.trim().is_empty() { Ok(()) } else { Err(left) }
+        });
+    }
+
+    /// Takes everything away, as if it had never been.
+    fn clear(&self) {
+        self.bare.clear();
+        self.vanish();
+    }
+}
+
+fn nodes() -> Vec<TwinNode> {
+    let node = |name: &str, before: &[&str], settings: &str| TwinNode {
+        settings: settings.to_owned(),
+        ..TwinNode::new(name, before, Vec::new())
+    };
+    vec![
+        node("first", &[], ""),
+        // Its failure is not waited for.
+        node("second", &["first"], "timeouts: {sync: 30s, health: 25s}"),
+        node("third", &["second"], ""),
+    ]
+}
+
+/// What a release of a node is made of: a real pod.
+fn source(node: &str, round: &str, image: &str) -> Vec<File> {
+    vec![deployment(node, image, 1, &[("ROUND", round)])]
+}
+
+/// The commit of a release: another one in every process, because a sandbox that is kept has the releases of earlier ones.
+fn commit(of: &str) -> CommitId {
+    releases::commit(&format!("{of} {}", std::process::id()))
+}
+
+/// The digest of an image.
+fn digest(image: &str) -> &str {
+    image.rsplit('@').next().unwrap()
+}
+
+/// Pods of which every one runs this image.
+fn run_image(pods: &Pods, image: &str) -> bool {
+    !pods.is_empty() && pods.values().all(|running| running.ends_with(digest(image)))
+}
+
+/// Keys of the core's tests.
+fn key(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys").join(name)
+}
+
+/// A policy of the repository: everything must be signed by `ci`.
+fn policy() -> File {
+    let pem = std::fs::read_to_string(key("ci.pub")).unwrap().trim_end().replace('\n', "\n        ");
+    let text = format!(
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nspec:\n  signatures: required\n  keys:\n    - name: ci\n      pem: |\n        {pem}\n"
+    );
+    ("signatures.yaml".to_owned(), text)
+}
+
+/// One story, because each step begins where the last one ended, and a cluster with Argo takes a while.
+#[test]
+fn releases_become_what_runs_and_what_is_no_good_changes_nothing_until_it_is_mended() {
+    let (shop, mut pointers) = Shop::prepared();
+    let image = shop.options.image.clone();
+    let server = shop.bare.json(&["get", "deployment", "argocd-repo-server", "-n", "argocd"]);
+    let containers = server["spec"]["template"]["spec"]["containers"].to_string();
+    assert!(containers.contains("catalyst-forge-cmp"), "{containers}");
+
+    // Everything is proven by what was rendered, and by what runs.
+    let (report, said) = shop.deploy(0);
+    assert_eq!((&report["verdict"], shop.syncs()), (&Value::from("done"), [1, 1, 1]), "{report:#}\n{said}");
+    let answers = shop.answers();
+    for (node, pointer) in &pointers {
+        let proof = &answers[&node_id(node)];
+        assert_eq!((&proof["type"], &proof["proof"]), (&"proven".into(), &"digest".into()), "{proof:#}");
+        assert_eq!(proof["render"]["release"], pointer.digest.as_str(), "{proof:#}");
+        let images: Vec<&Value> = proof["images"].as_object().unwrap().values().collect();
+        assert_eq!(images, [digest(&image)], "{proof:#}");
+        assert!(run_image(&shop.pods(node), &image), "{node}: {:?}", shop.pods(node));
+    }
+    assert_eq!(shop.held(), BTreeSet::new());
+
+    // Again: nothing to do.
+    let before = (shop.all_pods(), shop.runs());
+    let (_, said) = shop.deploy(0);
+    assert!(said.contains("nothing to do"), "{said}");
+    assert_eq!((shop.syncs(), (shop.all_pods(), shop.runs())), ([1, 1, 1], before.clone()));
+
+    // Another release of one project: its pods run another image, and nothing else was touched.
+    let other = shop.releases.another_image(&image, "somebody");
+    assert_ne!(digest(&other), digest(&image));
+    pointers.insert("second".to_owned(), shop.release("second", "two", &other));
+    shop.point("second", &pointers["second"], "another release");
+    shop.deploy(0);
+    assert_eq!(shop.syncs(), [1, 2, 1]);
+    let pods = shop.all_pods();
+    assert!(run_image(&pods["second"], &other), "{pods:?}");
+    let (was, _) = &before;
+    assert_eq!((&pods["first"], &pods["third"]), (&was["first"], &was["third"]));
+
+    no_good_by_its_pointer(&shop);
+    mended_where_it_lies(&shop, &mut pointers, &other);
+    not_signed(&shop, &pointers);
+    shop.clear();
+}
+
+/// What can only be mended by another pointer.
+fn no_good_by_its_pointer(shop: &Shop) {
+    let second = node_id("second");
+    let made = |project: &str, name: &str, files: &[(&str, &[u8])]| {
+        shop.releases.stored(&second, project, &commit(name), files)
+    };
+    let object = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".as_slice();
+    let large = vec![b'#'; (16 << 20) + 1];
+    // With prune, nothing in the place of something would delete it.
+    shop.point("second", &made(&second, "empty", &[]), "an empty release");
+    shop.refuses(3, "N005");
+    shop.point("second", &made(&second, "large", &[("large.yaml", large.as_slice())]), "a large release");
+    shop.refuses(3, "N003");
+    shop.point("second", &made(&node_id("first"), "foreign", &[("a.yaml", object)]), "a release of another project");
+    shop.refuses(6, "N018");
+}
+
+/// What is mended in the registry, where Argo CD does not see it: the next run goes on all the same.
+fn mended_where_it_lies(shop: &Shop, pointers: &mut BTreeMap<String, Pointer>, image: &str) {
+    let second = node_id("second");
+    let before = shop.pods("second");
+    let three = shop.release("second", "three", image);
+    let damaged = shop.releases.damage(&second, &three);
+    shop.point("second", &three, "a damaged release");
+    shop.refuses(1, "N012");
+    damaged.mend();
+    shop.deploy(0);
+    assert_eq!(shop.syncs(), [1, 3, 1]);
+    let after = shop.pods("second");
+    assert!(run_image(&after, image) && before.keys().all(|pod| !after.contains_key(pod)), "{before:?} {after:?}");
+
+    let (layout, four) = shop.releases.kept(&second, &commit("second four"), &source("second", "four", image));
+    shop.point("second", &four, "a release that nobody pushed");
+    shop.refuses(3, "N001");
+    shop.releases.push(&layout);
+    shop.deploy(0);
+    assert_eq!(shop.syncs(), [1, 4, 1]);
+    pointers.insert("second".to_owned(), four);
+}
+
+/// Whoever reads the registry may render what nobody signed, and the plugin may not: the run begins, and stops there.
+fn not_signed(shop: &Shop, pointers: &BTreeMap<String, Pointer>) {
+    let (syncs, pods) = (shop.syncs(), shop.all_pods());
+    for node in ["first", "third"] {
+        shop.releases.sign(&node_id(node), &pointers[node], &key("ci.pem"));
+    }
+    shop.push(&[policy()], "everything is signed");
+    let (report, said) = shop.deploy(2);
+    let failures = report["failures"].as_array().unwrap();
+    let [failure] = failures.as_slice() else { panic!("{report:#}\n{said}") };
+    assert_eq!((&failure["node"], &failure["class"]), (&"twin/second".into(), &"policy".into()), "{report:#}");
+    assert!(failure["diagnosis"].as_str().unwrap().contains("FORGE-N006"), "{report:#}");
+    assert_eq!(failure["blocks"], serde_json::json!(["twin/third"]), "{report:#}");
+    let stopped: BTreeSet<String> = ["second", "third"].map(|node| shop.application(node)).into();
+    assert_eq!(shop.held(), stopped);
+    shop.argo_cd_says("second", "N006");
+    let why = shop.forge(&["why", &node_id("third")]);
+    assert_eq!(why.code, 0, "{}", why.stderr);
+    assert!(why.stdout.contains("twin/second") && why.stdout.contains("FORGE-N006"), "{}", why.stdout);
+    assert_eq!((shop.syncs(), &shop.all_pods()), (syncs, &pods));
+
+    // It was rendered to the same before, so nothing has to be synced.
+    shop.releases.sign(&node_id("second"), &pointers["second"], &key("ci.pem"));
+    let (report, _) = shop.deploy(0);
+    assert_eq!(report["verdict"], "done", "{report:#}");
+    assert_eq!((shop.syncs(), shop.all_pods(), shop.held()), (syncs, pods, BTreeSet::new()));
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+}
+
+/// Pointers change at random, several at once, now and then to what is not there. For `make soak`.
+#[test]
+#[ignore = "takes a quarter of an hour; tools/soak runs it"]
+fn however_pointers_change_only_what_changed_is_synced_and_everything_runs_what_its_pointer_names() {
+    const CHOICES: usize = 4;
+    let (seed, changes) = (number("FORGE_SEED", 1), number("FORGE_CHANGES", 50));
+    let mut random = Random::new(seed);
+    let (shop, first) = Shop::prepared();
+    let image = shop.options.image.clone();
+    let images = [image.clone(), shop.releases.another_image(&image, "somebody")];
+    let mut choices: BTreeMap<&str, Vec<(Pointer, &str)>> = BTreeMap::new();
+    for node in NODES {
+        let made = (0..CHOICES).map(|n| {
+            let image = images[n % images.len()].as_str();
+            (shop.release(node, &format!("choice {n}"), image), image)
+        });
+        choices.insert(node, made.collect());
+    }
+    shop.deploy(0);
+    let mut current: BTreeMap<&str, (Pointer, &str)> =
+        NODES.iter().map(|node| (*node, (first[*node].clone(), image.as_str()))).collect();
+    let mut syncs = shop.syncs();
+    for change in 0..changes {
+        let seeded = format!("seed {seed}, change {change}");
+        if random.below(5) == 0 {
+            let node = NODES[random.below(NODES.len())];
+            let nowhere = Pointer { commit: commit("nowhere"), digest: Digest::of(seeded.as_bytes()) };
+            let before = shop.all_pods();
+            shop.point(node, &nowhere, "to what is not there");
+            let (_, said) = shop.deploy(3);
+            assert!(said.contains("FORGE-N001"), "{seeded}: {said}");
+            shop.argo_cd_says(node, "N001");
+            assert_eq!((shop.syncs(), shop.all_pods()), (syncs, before), "{seeded}");
+            shop.point(node, &current[node].0, "back");
+        }
+        let mut files = Vec::new();
+        for (at, node) in NODES.iter().enumerate() {
+            let choice = &choices[node][random.below(CHOICES)];
+            if random.below(2) == 0 || *choice == current[node] {
+                continue;
+            }
+            files.push(pointer_file(&shop.options, &shop.releases.registry(), node, &choice.0));
+            current.insert(*node, choice.clone());
+            syncs[at] += 1;
+        }
+        shop.push(&files, "other releases");
+        shop.deploy(0);
+        assert_eq!(shop.syncs(), syncs, "{seeded}");
+        for (node, (_, image)) in &current {
+            let pods = shop.pods(node);
+            assert!(run_image(&pods, image), "{seeded}: {node} {pods:?}");
+        }
+    }
+    shop.clear();
+}
