@@ -258,9 +258,10 @@ fn policy() -> File {
 fn releases_become_what_runs_and_what_is_no_good_changes_nothing_until_it_is_mended() {
     let (shop, mut pointers) = Shop::prepared();
     let image = shop.options.image.clone();
-    let server = shop.bare.json(&["get", "deployment", "argocd-repo-server", "-n", "argocd"]);
-    let containers = server["spec"]["template"]["spec"]["containers"].to_string();
-    assert!(containers.contains("catalyst-forge-cmp"), "{containers}");
+    let component = "app.kubernetes.io/component=repo-server";
+    let servers = shop.bare.json(&["get", "deployments", "-n", "argocd", "-l", component]);
+    let containers = &servers["items"][0]["spec"]["template"]["spec"]["containers"];
+    assert!(containers.to_string().contains("catalyst-forge-cmp"), "{servers:#}");
 
     // Everything is proven by what was rendered, and by what runs.
     let (report, said) = shop.deploy(0);
