@@ -36,6 +36,7 @@ pub(crate) use token::claims;
 pub(crate) use tree::{Member, assembled, is_pod, is_receipt, is_workload};
 pub(crate) use trust::certificates;
 
+use list::{Found, Versions};
 use token::{Bearer, Source};
 use tree::Trees;
 
@@ -245,22 +246,29 @@ impl ArgoCd {
 
     /// All Applications that the account may see.
     pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
+        let all = self.list_since(&Versions::new()).await?;
+        let new = all.into_iter().filter_map(|found| if let Found::New(found) = found { Some(*found) } else { None });
+        Ok(new.collect())
+    }
+
+    /// All Applications that the account may see, and of those that have not changed since only that they are there.
+    async fn list_since(&self, known: &Versions) -> Result<Vec<Found>, ClusterError> {
         let token = self.bearer.current().await;
-        let answer = self.list_with(&token).await;
+        let answer = self.list_with(&token, known.clone()).await;
         if !answer.as_ref().is_err_and(is_about_the_token) {
             return answer;
         }
         match self.bearer.another(&token).await {
-            Some(another) => self.list_with(&another).await,
+            Some(another) => self.list_with(&another, known.clone()).await,
             None => answer,
         }
     }
 
-    async fn list_with(&self, token: &SecretString) -> Result<Vec<Application>, ClusterError> {
+    async fn list_with(&self, token: &SecretString, known: Versions) -> Result<Vec<Found>, ClusterError> {
         let request = self.request(token, Method::GET, "/applications", None)?;
         let listed = async {
             let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;
-            list::read(body).await
+            list::read(body, known).await
         };
         tokio::time::timeout(REFRESH_PATIENCE, listed).await.unwrap_or_else(|_| Err(late(REFRESH_PATIENCE)))
     }

@@ -15,6 +15,8 @@ use forge_core::failure::Failure;
 use forge_core::name::clip;
 use forge_core::preflight::Looked;
 use http::{Method, Request};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 pub(crate) use connect::{ClusterArguments, for_programs};
@@ -190,6 +192,15 @@ impl Cluster {
         self.pages(path, selector, WHOLE).await
     }
 
+    /// The same, and of every object only what is read into this: the rest is never built.
+    pub(crate) async fn list_of<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: &str,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.pages(path, selector, WHOLE).await
+    }
+
     /// The metadata of all objects of a collection, for what is large and of which nothing else matters.
     pub(crate) async fn list_metadata(&self, path: &str, selector: &str) -> Result<Vec<Value>, ClusterError> {
         self.pages(path, selector, &metadata("PartialObjectMetadataList")).await
@@ -209,29 +220,27 @@ impl Cluster {
     }
 
     /// What is said at an address, in the form that is asked for.
-    async fn answer(&self, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+    async fn answer<T: DeserializeOwned>(&self, uri: &str, accept: &str) -> Result<T, ClusterError> {
         asked(&self.client, uri, accept).await
     }
 
-    async fn pages(&self, path: &str, selector: &str, accept: &str) -> Result<Vec<Value>, ClusterError> {
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: &str,
+        accept: &str,
+    ) -> Result<Vec<T>, ClusterError> {
         let mut items = Vec::new();
         let mut rest = String::new();
         loop {
             let uri = format!("{path}?limit={PAGE}&labelSelector={}&continue={rest}", escaped(selector));
-            let mut page = self.answer(&uri, accept).await?;
-            let found = page.get_mut("items").map(Value::take);
-            let Some(Value::Array(found)) = found else {
-                // An empty collection may say `null`.
-                return if matches!(found, Some(Value::Null)) {
-                    Ok(items)
-                } else {
-                    Err(unreadable("a list has no items"))
-                };
-            };
-            items.extend(found);
-            rest = page.pointer("/metadata/continue").and_then(Value::as_str).map(escaped).unwrap_or_default();
+            let page: Page<T> = self.answer(&uri, accept).await?;
+            let Some(found) = page.items else { return Err(unreadable("a list has no items")) };
+            // An empty collection may say `null`.
+            items.extend(found.into_iter().flatten());
+            rest = page.metadata.r#continue.as_deref().map(escaped).unwrap_or_default();
             if rest.is_empty() {
-                let left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                let left = page.metadata.remaining_item_count.unwrap_or(0);
                 if left > 0 {
                     let message = format!("a list ends although {left} more objects are said to follow");
                     return Err(ClusterError::Unreadable(message));
@@ -277,6 +286,28 @@ impl Cluster {
     }
 }
 
+/// A page of a list, as the API server writes it.
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// Nothing where it does not say that it is a list.
+    #[serde(default, deserialize_with = "said")]
+    items: Option<Option<Vec<T>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    r#continue: Option<String>,
+    remaining_item_count: Option<u64>,
+}
+
+fn said<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Vec<T>>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
 /// What asks the API server for metadata alone; a server that does not know how sends everything.
 pub(crate) fn metadata(of: &str) -> String {
     format!("application/json;as={of};g=meta.k8s.io;v=v1,application/json")
@@ -314,10 +345,10 @@ async fn within<T>(path: &str, answer: impl Future<Output = Result<T, ClusterErr
     })
 }
 
-async fn asked(client: &kube::Client, uri: &str, accept: &str) -> Result<Value, ClusterError> {
+async fn asked<T: DeserializeOwned>(client: &kube::Client, uri: &str, accept: &str) -> Result<T, ClusterError> {
     let request = Request::get(uri).header("accept", accept).body(Vec::new());
     let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
-    within(uri, async { Ok(client.request::<Value>(request).await?) }).await
+    within(uri, async { Ok(client.request(request).await?) }).await
 }
 
 fn unreadable(text: &str) -> ClusterError {

@@ -12,7 +12,7 @@ use futures::{AsyncBufReadExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Application, ArgoCd};
+use super::{Application, ArgoCd, Found, Versions};
 use crate::cluster::ClusterError;
 
 /// How often everything is listed again.
@@ -105,6 +105,13 @@ impl Feed {
         lock(&self.health).listed.is_some_and(|at| at.elapsed() < RELIST * 3)
     }
 
+    /// What was seen, and in which version.
+    fn versions(&self) -> Versions {
+        let seen = |known: &Known| if let Known::Seen(seen) = known { Some(seen.version) } else { None };
+        let states = lock(&self.states);
+        states.iter().filter_map(|(id, sender)| Some((id.clone(), seen(&sender.borrow())?))).collect()
+    }
+
     fn absent(&self, present: &BTreeSet<ApplicationId>) {
         for (id, sender) in lock(&self.states).iter() {
             if !present.contains(id) {
@@ -119,9 +126,17 @@ impl Feed {
 
     async fn list(&self) -> Result<(), ClusterError> {
         lock(&self.health).tried = Instant::now();
-        let all = self.argocd.list().await?;
-        let present: BTreeSet<ApplicationId> = all.iter().map(|application| application.id.clone()).collect();
-        all.into_iter().for_each(|application| self.offer(application));
+        let mut present = BTreeSet::new();
+        for found in self.argocd.list_since(&self.versions()).await? {
+            present.insert(match found {
+                Found::Known(id) => id,
+                Found::New(application) => {
+                    let id = application.id.clone();
+                    self.offer(*application);
+                    id
+                }
+            });
+        }
         self.absent(&present);
         lock(&self.health).listed = Some(Instant::now());
         Ok(())

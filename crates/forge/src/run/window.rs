@@ -15,6 +15,7 @@ use forge_core::graph::Scope;
 use forge_core::name::NodeId;
 use forge_core::render::{window_names, windows};
 use forge_core::run::RunPlan;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -293,11 +294,61 @@ pub(super) async fn applications(place: &Place) -> Result<BTreeMap<String, Appli
     Ok(read.map(|application| (application.id.name().to_owned(), application)).collect())
 }
 
+/// An Application, as far as its operation goes: all of them are read every few seconds, so nothing else is built.
+#[derive(Deserialize)]
+struct Flying {
+    metadata: Named,
+    operation: Option<InFlight>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InFlight {
+    initiated_by: Option<Initiator>,
+}
+
+#[derive(Deserialize)]
+struct Initiator {
+    #[serde(default)]
+    automated: bool,
+}
+
 /// Those of these that have an automated operation in flight.
 async fn busy(place: &Place, names: &BTreeSet<String>) -> Result<BTreeSet<String>, ClusterError> {
-    let all = applications(place).await?;
-    let busy = all
-        .iter()
-        .filter(|(name, application)| names.contains(*name) && application.in_flight && application.automated);
-    Ok(busy.map(|(name, _)| name.clone()).collect())
+    let all: Vec<Flying> = place.cluster.list_of(&path::argo(&place.places.argocd, "applications"), "").await?;
+    Ok(all
+        .into_iter()
+        .filter(Flying::is_automated)
+        .map(|flying| flying.metadata.name)
+        .filter(|name| names.contains(name))
+        .collect())
+}
+
+impl Flying {
+    fn is_automated(&self) -> bool {
+        let by = self.operation.as_ref().and_then(|operation| operation.initiated_by.as_ref());
+        by.is_some_and(|by| by.automated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_argo_cd_began_by_itself_is_in_its_way() {
+        let is_automated = |operation: Value| {
+            let application = json!({"metadata": {"name": "a"}, "spec": {"project": "p"}, "operation": operation});
+            serde_json::from_value::<Flying>(application).unwrap().is_automated()
+        };
+        assert!(is_automated(json!({"sync": {}, "initiatedBy": {"automated": true}})));
+        assert!(!is_automated(json!({"sync": {}, "initiatedBy": {"username": "forge"}})));
+        assert!(!is_automated(json!({"sync": {}})));
+        assert!(!is_automated(Value::Null));
+    }
 }
