@@ -117,6 +117,7 @@ codes! {
     WindowContested         "FORGE-D009" Conflict "somebody else takes the window away";
     NodeFailed              "FORGE-D010" Unhealthy "a node failed";
     ClusterRefused          "FORGE-D011" Internal "the cluster refused a request as wrong";
+    RunNotBegun             "FORGE-D012" Timeout  "a run whose Job did not start";
     ProtectedWithoutApproval "FORGE-E001" Policy  "a protected environment without approvals";
     AutoSyncOnProtected     "FORGE-E002" Policy   "automated sync on a protected environment";
     SharedPrefix            "FORGE-E003" User     "two environments of one cluster share their namespaces";

@@ -231,6 +231,12 @@ pub struct Inputs {
     pub image: Option<String>,
     /// Where the charts of Argo are; nothing for the usual place.
     pub charts: Option<String>,
+    /// A file of credentials of registries; nothing for what is mounted.
+    pub registry_config: Option<String>,
+    /// A file of certificates that are trusted for registries; nothing for what is mounted.
+    pub registry_ca: Option<String>,
+    /// Registries that are asked without TLS; none for what is mounted.
+    pub plain_http: Vec<String>,
     /// Argo CD is handed over to its own Application.
     pub self_managed_argocd: bool,
     /// How nodes are run; nothing for what the workflow-controller allows.
@@ -391,6 +397,9 @@ impl<'g> Resolver<'g> {
         let retries = self.retries();
         let image = self.take(Input::Image, image);
         let charts = self.parsed::<String>(Input::Charts);
+        let registry_config = self.parsed::<String>(Input::RegistryConfig);
+        let registry_ca = self.parsed::<String>(Input::RegistryCa);
+        let plain_http = self.take(Input::PlainHttp, hosts);
         let with = self.take(Input::With, |text| word(text, &ADDITIONS));
         let runner = self.take(Input::Runner, |text| word(text, &RUNNERS));
         let stale_after = self.span(Input::StaleAfter, |_| None);
@@ -423,6 +432,9 @@ impl<'g> Resolver<'g> {
             retries,
             image: image.map(|image| image.value),
             charts: charts.map(|charts| charts.value),
+            registry_config: registry_config.map(|file| file.value),
+            registry_ca: registry_ca.map(|file| file.value),
+            plain_http: plain_http.map(|hosts| hosts.value).unwrap_or_default(),
             self_managed_argocd: with.is_some_and(|with| with.value),
             runner: runner.map(|runner| runner.value),
             stale_after: stale_after.unwrap_or(truth::STALE_AFTER),
@@ -556,6 +568,17 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
 /// Objects by name, with commas between them.
 fn targets(text: &str) -> Result<Vec<Target>, ParseTargetError> {
     text.split(',').map(|target| target.trim().parse()).collect()
+}
+
+/// Registries with commas between them.
+fn hosts(text: &str) -> Result<Vec<String>, String> {
+    let checked = |host: &str| {
+        if host.contains(|c: char| c == '/' || c.is_whitespace()) {
+            return Err(format!("`{}` is not a host: write it like `registry.example.com:5000`", clip(host)));
+        }
+        Ok(host.to_owned())
+    };
+    text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(checked).collect()
 }
 
 /// An image reference, as far as that can be told without a registry.

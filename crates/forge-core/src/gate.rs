@@ -22,7 +22,7 @@ pub use expression::{ExprError, MAX_EXPRESSION, compile};
 pub use nonce::{Nonce, NonceError, RunId};
 pub use observed::{
     ApplicationState, Container, Folder, Freshness, GitContent, Health, LiveObject, Observed, Operation, Phase,
-    PredecessorState, Progress, RenderReceipt, SyncRequested, SyncState, Tree, Workload, remember,
+    PredecessorState, Progress, RenderReceipt, SyncRequested, SyncState, Tree, Unwell, Workload, remember,
 };
 pub use receipt::{Proof, Receipt};
 pub use wanted::{ContainerKey, Content, HealthRule, ObjectRef, Retry, Timeouts, Wanted};
@@ -74,7 +74,8 @@ struct Gate<'a> {
 impl Gate<'_> {
     fn decide(&self) -> Decision {
         let Some(application) = &self.observed.application else {
-            return self.wait(WaitingFor::Application, self.ready(), self.sync(), Why::MissingApplication);
+            let since = self.progress.absent_since.unwrap_or(self.now);
+            return self.wait(WaitingFor::Application, since, self.sync(), Why::MissingApplication);
         };
         let request = self.progress.sync_requested;
         match (owner(self.wanted, self.observed), request) {
@@ -216,7 +217,7 @@ impl Gate<'_> {
         let falls = self.progress.falls;
         let containers = application.tree.iter().flat_map(|tree| &tree.containers);
         let again = containers.filter(|container| container.running && container.restarts > 0);
-        let restarts = again.clone().map(|container| container.restarts).max().unwrap_or(0);
+        let restarts = application.tree.as_ref().map_or(0, Tree::restarts);
         let crashes = application.tree.as_ref().is_some_and(Tree::crashes);
         if falls == 0 && restarts == 0 && !crashes {
             return None;

@@ -15,6 +15,7 @@ pub mod image;
 pub mod import;
 mod json;
 pub mod key;
+mod layer;
 pub mod manifest;
 pub mod metadata;
 pub mod policy;
@@ -25,8 +26,9 @@ pub use archive::{pack, unpack};
 pub use assemble::{Assembled, Inputs, assemble};
 pub use diff::{Change, ChangeKind, diff};
 pub use document::{Document, ImageUse, Key, distinct, documents};
-pub use expected::{Expected, expected};
+pub use expected::{Expected, expected, is_sidecar};
 pub use image::{BadReference, ImageReference};
+pub use layer::read_layer;
 pub use manifest::Manifest;
 pub use metadata::{ArtifactReference, Builder, LayerSummary, ReleaseMetadata, Source};
 pub use policy::SignaturePolicy;
@@ -172,11 +174,13 @@ pub enum ReleaseError {
         document: String,
     },
     /// Images that are not fixed by digest.
-    #[error("{}", not_pinned(.0))]
-    NotPinned(
-        /// What names them, and how, one sentence each.
-        Vec<String>,
-    ),
+    #[error("{}", not_pinned(.images, *.more))]
+    NotPinned {
+        /// What names them, and how, one sentence each; the first of them.
+        images: Vec<String>,
+        /// How many more there are.
+        more: usize,
+    },
     /// A release without a layer for the environment.
     #[error("the release has no resources for environment `{environment}`; it has them for {}", .known.join(", "))]
     NoLayer {
@@ -206,15 +210,16 @@ pub enum ReleaseError {
     Pack(OciError),
 }
 
-fn not_pinned(images: &[String]) -> String {
-    const SHOWN: usize = 50;
-    let count = images.len();
-    let more = count.saturating_sub(SHOWN);
+/// Images that are not fixed, at most, of which each is told.
+const SHOWN_IMAGES: usize = 50;
+
+fn not_pinned(images: &[String], more: usize) -> String {
+    let count = images.len().saturating_add(more);
     let mut text = match count {
         1 => "1 image is not fixed by digest".to_owned(),
         _ => format!("{count} images are not fixed by digest"),
     };
-    for image in images.iter().take(SHOWN) {
+    for image in images {
         text.push_str("\n  ");
         text.push_str(image);
     }
@@ -230,6 +235,13 @@ impl ReleaseError {
         Self::Malformed { what: what.into(), why: why.into() }
     }
 
+    /// Images that are not fixed by digest, in a sentence each. Of many only the first are kept.
+    fn not_pinned(mut images: Vec<String>) -> Self {
+        let more = images.len().saturating_sub(SHOWN_IMAGES);
+        images.truncate(SHOWN_IMAGES);
+        Self::NotPinned { images, more }
+    }
+
     /// The stable code.
     pub fn code(&self) -> Code {
         match self {
@@ -237,7 +249,7 @@ impl ReleaseError {
             Self::TooLarge { .. } | Self::Beyond { .. } | Self::TooMuchOutput { .. } => Code::ReleaseTooLarge,
             Self::Malformed { .. } | Self::Twice { .. } => Code::ReleaseMalformed,
             Self::Empty { .. } => Code::ReleaseEmpty,
-            Self::NotPinned(_) => Code::ImageNotPinned,
+            Self::NotPinned { .. } => Code::ImageNotPinned,
             Self::NoLayer { .. } => Code::ReleaseMissing,
             Self::Read { .. } => Code::Unreadable,
             Self::Write { .. } | Self::Pack(_) => Code::CannotWrite,
@@ -255,7 +267,7 @@ impl ReleaseError {
             }
             Self::Empty { .. } => "check that the source renders something for this environment",
             Self::Twice { .. } => "keep one of them; the same name in two namespaces is two objects",
-            Self::NotPinned(_) => "write them as `name@sha256:…`, or let `--resolve` look their tags up",
+            Self::NotPinned { .. } => "write them as `name@sha256:…`, or let `--resolve` look their tags up",
             Self::NoLayer { .. } => "build the release again with `--environment` for this one",
             Self::Malformed { .. } | Self::Read { .. } | Self::Write { .. } | Self::Pack(_) => return None,
         };
@@ -304,7 +316,7 @@ mod tests {
     fn a_failure_has_the_code_the_sentence_and_the_next_step() {
         let images: Vec<String> =
             (0..52).map(|n| format!("`Pod a`: spec.containers[0].image is `nginx:{n}`")).collect();
-        let failure = Failure::from(ReleaseError::NotPinned(images));
+        let failure = Failure::from(ReleaseError::not_pinned(images));
         assert_eq!(failure.code, Code::ImageNotPinned);
         assert!(failure.message.starts_with("52 images are not fixed by digest\n  `Pod a`: "), "{}", failure.message);
         assert!(failure.message.ends_with("`nginx:49`\n  and 2 more"), "{}", failure.message);

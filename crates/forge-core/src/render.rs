@@ -30,8 +30,9 @@ pub use policy::FormerPolicy;
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,
-    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, RenderError, TEARDOWN_ACCOUNT, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT,
-    plan_config_maps, teardown_secret, templates, workflow, workflow_name,
+    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, REGISTRY_SECRET, REGISTRY_SECRET_PATH, RenderError,
+    TEARDOWN_ACCOUNT, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps, teardown_secret, templates, workflow,
+    workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

@@ -68,7 +68,7 @@ const CHARTED: &[&str] = &["get", "create", "patch", "delete"];
 
 /// The Job that conducts a run: `forge serve run`, and `executor deploy` on a cluster that is prepared, with Argo CD's token
 /// mounted. What the latter does beyond that on a cluster that is not prepared is what [`needs`] lists.
-static EXECUTOR: [Rule; 7] = [
+static EXECUTOR: [Rule; 8] = [
     rule(
         Scope::Workflows,
         "argoproj.io",
@@ -92,6 +92,7 @@ static EXECUTOR: [Rule; 7] = [
         "the Lease of an environment",
     ),
     rule(Scope::Workflows, "apps", &["deployments"], &["list"], "whether executor plugins are switched on"),
+    rule(Scope::Workflows, "batch", &["jobs"], &["get"], "whether a run goes on in another pod"),
     rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["list"], "the Applications of a run"),
     // One Role for each environment, so that several installations share a cluster without taking rights from each other.
     Rule {
@@ -105,8 +106,10 @@ static EXECUTOR: [Rule; 7] = [
 ];
 
 /// The executor plugin, and a node that has a pod of its own.
-static PLUGIN: [Rule; 1] =
-    [rule(Scope::Workflows, "", &["configmaps"], &["get", "list", "create", "patch"], "plans and records of runs")];
+static PLUGIN: [Rule; 2] = [
+    rule(Scope::Workflows, "", &["configmaps"], &["get", "list", "create", "patch"], "plans and records of runs"),
+    rule(Scope::Workflows, "coordination.k8s.io", &["leases"], &["get"], "whether anybody conducts the run"),
+];
 
 /// The agent of Argo Workflows.
 static WORKFLOW: [Rule; 3] = [
@@ -552,7 +555,7 @@ mod tests {
             assert_eq!(rendered, expected, "{account}");
             rules += expected.len();
         }
-        assert_eq!(rules, 12);
+        assert_eq!(rules, 14);
         assert!(granted("default").is_empty());
     }
 

@@ -16,7 +16,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use bands::{BAND, Openings, stopped};
-pub use record::{Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, not_asked_yet, not_looked_at, result};
+pub use record::{
+    Asked, Ended, Entry, Header, NodeView, Phase, Record, Verdict, Withdrawn, not_asked_yet, not_looked_at, result,
+};
 pub use store::{
     CANCEL_KEY, CLEARANCE_KEY, HEADER_KEY, MOST_RUNS, NODES_PER_PIECE, Pieces, entry_key, entry_piece, plan_name,
     plan_pieces, read_plan, record_name, shortened,

@@ -32,7 +32,7 @@ use crate::digest::CommitId;
 use crate::duration::Duration;
 use crate::gate::{Proof, Receipt};
 use crate::graph::Scope;
-use crate::name::{ApplicationId, EnvironmentName, NodeId};
+use crate::name::{ApplicationId, EnvironmentName};
 use crate::preflight::Looked;
 use crate::run::Phase;
 use crate::view::{Holder, Spot, StatusNode, Stranger, shown};
@@ -270,10 +270,7 @@ fn strangers(found: &Looked<Vec<Stranger>>) -> Vec<Judgement> {
 /// A node as `status` shows it: proven, failed, or somewhere between.
 fn shown_node(node: &NodeFacts, judgement: &Judgement, stale_after: Duration, now: Timestamp) -> StatusNode {
     let live = node.application.saw().and_then(Option::as_ref).map(|application| application.facts.clone());
-    let id: NodeId = node.wanted.node.clone();
     StatusNode {
-        node: id,
-        application: node.wanted.application.clone(),
         phase: Some(match judgement.verdict() {
             Verdict::Healthy => Phase::Proven,
             Verdict::NotKnown => Phase::Waiting,
@@ -282,9 +279,9 @@ fn shown_node(node: &NodeFacts, judgement: &Judgement, stale_after: Duration, no
         }),
         detail: judgement.causes.first().map_or_else(|| judgement.standing.detail.clone(), ToString::to_string),
         since: judgement.since,
-        run: None,
         stale: live.as_ref().is_some_and(|live| live.is_stale(now, stale_after)),
         live,
+        ..StatusNode::unknown(&node.wanted.node, &node.wanted.application)
     }
 }
 

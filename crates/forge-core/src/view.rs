@@ -20,7 +20,7 @@ mod table;
 use jiff::Timestamp;
 
 pub use advice::{Spot, advice, advice_cause, advice_waiting};
-pub use application::{ApplicationFacts, UnwellResource};
+pub use application::{ApplicationFacts, UnwellResource, worst};
 pub use chain::{Chain, Link, why, why_live};
 pub use event::{Event, Happened, events};
 pub use looked::LookedAt;
@@ -28,8 +28,8 @@ pub use ordered::ordered;
 pub use picture::graph;
 pub use report::{Component, FailedNode, Found, NoRun, RunReport, SlowNode, Statistics, list};
 pub use status::{
-    Holder, Installed, Lead, LeadFacts, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health, lead,
-    listed, standing, strangers,
+    Holder, Installed, Lead, LeadFacts, NodeState, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health,
+    lead, listed, standing, strangers,
 };
 pub use table::{Running, Table, predicted};
 
@@ -39,6 +39,17 @@ use crate::duration::Duration;
 pub fn between(from: Timestamp, to: Timestamp) -> Duration {
     let seconds = to.duration_since(from).as_secs();
     Duration::from_seconds(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// A span of time in its two largest units: how long ago something was, for who does not want to know the second.
+pub fn age(span: Duration) -> String {
+    let seconds = span.seconds();
+    let coarse = match seconds {
+        0..3600 => seconds,
+        3600..86_400 => seconds / 60 * 60,
+        _ => seconds / 3600 * 3600,
+    };
+    Duration::from_seconds(coarse).to_string()
 }
 
 /// A text from a cluster as it may be shown: on one line, without control characters, and not endless. What is cut is the

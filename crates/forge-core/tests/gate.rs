@@ -187,6 +187,18 @@ fn what_others_did_before_a_node_was_ready_is_not_held_against_it() {
     assert_eq!((ready.ready_at, ready.foreign_since, ready.foreign_seen), (Some(now), Some(now), true));
 }
 
+#[test]
+fn since_when_an_application_is_gone_is_forgotten_when_it_is_back() {
+    let (wanted, mut observed) = base();
+    let there = observed.application.take();
+    let gone = remember(&wanted, &observed, time("12:30:00"));
+    assert_eq!(gone.absent_since, Some(time("12:30:00")));
+    observed.progress = gone;
+    assert_eq!(remember(&wanted, &observed, time("12:31:00")).absent_since, Some(time("12:30:00")));
+    observed.application = there;
+    assert_eq!(remember(&wanted, &observed, time("12:32:00")).absent_since, None);
+}
+
 /// Each breaks one condition that a proof needs; none may survive it.
 type Break = (&'static str, fn(&mut Wanted, &mut Observed));
 
@@ -305,7 +317,7 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 
 /// Anything at all: a proven state in which any number of things is broken, at any time.
 fn anything() -> impl Strategy<Value = (Wanted, Observed, Timestamp)> {
-    let times = prop::collection::vec(prop::option::of(moment()), 7);
+    let times = prop::collection::vec(prop::option::of(moment()), 8);
     let breaks = prop::collection::vec(prop::sample::select(BREAKS), 0..3);
     (proven(), breaks, times, moment(), 0..4_u32, any::<bool>(), 0..4_u8).prop_map(
         |((mut wanted, mut observed, _), breaks, times, now, limit, ours, attempt)| {
@@ -328,6 +340,7 @@ fn anything() -> impl Strategy<Value = (Wanted, Observed, Timestamp)> {
             progress.foreign_since = times[3];
             progress.terminated_at = times[4];
             progress.rendered_anew_at = times[6];
+            progress.absent_since = times[7];
             progress.sync_requested =
                 times[5].filter(|_| ours).map(|at| SyncRequested { attempt: u32::from(attempt), at });
             (wanted, observed, now)

@@ -512,6 +512,14 @@ fn documents_that_could_do_harm_are_refused() {
     for (name, text, code, why) in cases {
         assert_refused(name, documents("evil.yaml", text.as_bytes(), &Limits::default()), code, why);
     }
+    // Two bytes in the file, and a hundred in memory.
+    let dense = "0,".repeat(600_000);
+    let json = format!(r#"{{"apiVersion":"v1","kind":"X","metadata":{{"name":"a"}},"x":[{dense}0]}}"#);
+    let yaml = object(&format!("metadata: {{name: a}}\nx: [{dense}0]"));
+    for text in [json, yaml] {
+        let read = documents("evil.yaml", text.as_bytes(), &Limits::default());
+        assert_refused("values", read, TOO_LARGE, "more than 524288 values");
+    }
     let bytes = vec![b'#'; (16 << 20) + 1];
     assert_refused("size", documents("evil.yaml", &bytes, &Limits::default()), TOO_LARGE, "at most 16777216");
     assert_refused("bytes", documents("evil.yaml", b"a: \xff\xfe", &Limits::default()), MALFORMED, "not UTF-8");

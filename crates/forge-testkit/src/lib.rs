@@ -1,6 +1,7 @@
 //! What tests, benchmarks and the example share. Never published.
 
 pub mod bench;
+pub mod campaign;
 pub mod chart;
 pub mod crd;
 pub mod example;
@@ -22,5 +23,5 @@ pub mod twin;
 
 /// How many cases a property gets: a short slice in `make test`, `FORGE_SOAK` of them in `make soak`.
 pub fn cases(slice: u32) -> u32 {
-    std::env::var("FORGE_SOAK").ok().and_then(|cases| cases.parse().ok()).unwrap_or(slice)
+    u32::try_from(campaign::number("FORGE_SOAK", slice.into())).unwrap_or(u32::MAX)
 }

@@ -28,7 +28,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use evidence::{Line, Transition, facts, transitions};
+pub use evidence::{Line, Transition, facts, requests, transitions};
 pub use removal::{removals_judged, removed_too_early};
 
 /// When something happened: at some time from `earliest` to `latest`.

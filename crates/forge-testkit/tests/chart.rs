@@ -6,7 +6,10 @@
 use std::fs;
 
 use forge_core::executor::Input;
-use forge_core::render::{AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, Places};
+use forge_core::render::{
+    AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, INSTALLER_ACCOUNT, Places,
+    REGISTRY_SECRET, REGISTRY_SECRET_PATH,
+};
 use forge_core::rights::{self, Rule};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::chart;
@@ -160,6 +163,13 @@ fn the_jobs_of_the_chart_give_the_executor_what_it_reads() {
         format!("name: {}, value: {{{{ $values.images.plugin", Input::Image.variable()),
     ] {
         assert!(text.contains(&wanted), "{wanted}");
+    }
+    // What somebody else makes need not be there.
+    for (name, path) in [(GIT_SECRET, GIT_SECRET_PATH), (REGISTRY_SECRET, REGISTRY_SECRET_PATH)] {
+        let volume = format!("secret: {{ secretName: {name}, defaultMode: 0444, optional: true }}");
+        for wanted in [format!("mountPath: {path}, readOnly: true"), volume] {
+            assert!(text.contains(&format!("- {{ name: {name}, {wanted} }}\n")), "{wanted}");
+        }
     }
     // Every field that the file is given is one of the executor's.
     let file = text.split("environment.yaml: |\n").nth(1).unwrap();

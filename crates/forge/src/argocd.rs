@@ -56,7 +56,10 @@ const RENDER_PATIENCE: Duration = Duration::from_secs(150);
 /// Argo CD, as one account sees it.
 #[derive(Clone)]
 pub(crate) struct ArgoCd {
+    /// Reads; may ask again by itself.
     client: kube::Client,
+    /// Asks once, for everything else: what was not answered well may have been done all the same, and whoever asked decides.
+    once: kube::Client,
     prefix: String,
     bearer: Arc<Bearer>,
     trees: Arc<Trees>,
@@ -76,11 +79,20 @@ impl ArgoCd {
         let mut config = kube::Config::new(uri);
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(5));
-        let client = match certificates.filter(|_| config.cluster_url.scheme_str() == Some("https")) {
-            Some(pem) => trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?,
-            None => kube::Client::try_from(config).map_err(|error| bad(&error))?,
+        let made = |config: kube::Config| kube::Client::try_from(config).map_err(|error| bad(&error));
+        let (client, once) = match certificates.filter(|_| config.cluster_url.scheme_str() == Some("https")) {
+            // It never asks again by itself.
+            Some(pem) => {
+                let client = trust::client(&config, pem).map_err(|error| bad(&format!("`{CERTIFICATE}`: {error}")))?;
+                (client.clone(), client)
+            }
+            None => {
+                let client = made(config.clone())?;
+                config.default_retry = false;
+                (client, made(config)?)
+            }
         };
-        Ok(Self { client, prefix: String::new(), bearer: Arc::new(bearer), trees: Arc::default() })
+        Ok(Self { client, once, prefix: String::new(), bearer: Arc::new(bearer), trees: Arc::default() })
     }
 
     #[cfg(test)]
@@ -116,8 +128,8 @@ impl ArgoCd {
     }
 
     fn behind(cluster: &Cluster, server: &str, bearer: Bearer) -> Option<Self> {
-        let (client, bearer) = (cluster.client().clone(), Arc::new(bearer));
-        Some(Self { client, prefix: proxied(server)?, bearer, trees: Arc::default() })
+        let (client, once) = (cluster.client().clone(), cluster.asks_once().clone());
+        Some(Self { client, once, prefix: proxied(server)?, bearer: Arc::new(bearer), trees: Arc::default() })
     }
 
     /// The same Argo CD, with another token.
@@ -236,8 +248,9 @@ impl ArgoCd {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<Value, ClusterError> {
+        let client = if method == Method::GET { &self.client } else { &self.once };
         let request = self.request(token, method, path, body)?;
-        match tokio::time::timeout(patience, self.client.request::<Value>(request)).await {
+        match tokio::time::timeout(patience, client.request::<Value>(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(plain(error.into())),
             Err(_) => Err(late(patience)),
@@ -510,6 +523,10 @@ pub(crate) fn failure(error: &ClusterError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::StatusCode;
+
     use super::*;
 
     #[test]
@@ -535,6 +552,39 @@ mod tests {
         // Never ignored: what cannot be used is an error, not a reason to trust somebody else.
         let failure = ArgoCd::mounted(&address, &token).err().unwrap();
         assert!(failure.message.contains(CERTIFICATE), "{}", failure.message);
+    }
+
+    #[tokio::test]
+    async fn what_is_read_may_be_asked_for_again_and_nothing_else_is() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+        let counted = counts.clone();
+        // Reads are answered the second time, everything else never.
+        let router = axum::Router::new().fallback(move |method: Method| async move {
+            let reads = method == Method::GET;
+            let before = counted[usize::from(!reads)].fetch_add(1, Ordering::Relaxed);
+            let busy = json!({"code": 14, "message": "unavailable"});
+            let application = json!({"metadata": {"namespace": "argocd", "name": "a"}});
+            if reads && before % 2 == 1 {
+                (StatusCode::OK, axum::Json(application))
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, axum::Json(busy))
+            }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let token = SecretString::from("t".to_owned());
+        let direct = ArgoCd::at(&address, token.clone(), None).unwrap();
+        let cluster = Cluster::at(&address).unwrap();
+        let proxied = ArgoCd::proxied(&cluster, "http://argocd-server.argocd.svc", token).unwrap();
+        let (id, nonce) = ("argocd/a".parse().unwrap(), "r1/shop/api/1".parse().unwrap());
+        for (ways, argocd) in [(1, direct), (2, proxied)] {
+            assert!(argocd.get(&id).await.unwrap().is_some());
+            assert!(argocd.sync(&id, &nonce).await.unwrap_err().is_transient());
+            assert!(argocd.terminate(&id).await.unwrap_err().is_transient());
+            assert_eq!([0, 1].map(|which: usize| counts[which].load(Ordering::Relaxed)), [2 * ways, 2 * ways]);
+        }
     }
 
     #[test]

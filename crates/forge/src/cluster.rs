@@ -4,6 +4,8 @@
 //! one here.
 
 mod connect;
+#[cfg(test)]
+pub(crate) mod fake;
 mod kinds;
 pub(crate) mod path;
 mod watch;
@@ -141,6 +143,11 @@ impl Cluster {
     /// The HTTP client, for what is reached through the API server.
     pub(crate) fn client(&self) -> &kube::Client {
         &self.client
+    }
+
+    /// The same that asks once.
+    pub(crate) fn asks_once(&self) -> &kube::Client {
+        &self.plain
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: Vec<u8>) -> Result<Value, ClusterError> {

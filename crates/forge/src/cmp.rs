@@ -20,9 +20,11 @@ use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::clip;
 use forge_core::release::{Limits, documents, receipt};
+use forge_core::render::REGISTRY_SECRET_PATH;
 use jiff::Timestamp;
 
 use crate::output::Output;
+use crate::registry::{PLAIN_HTTP, hosts};
 use cache::{Cache, Rendered};
 use project::Project;
 
@@ -31,8 +33,6 @@ pub(crate) const NAME: &str = "catalyst-forge-cmp";
 const USAGE: &str = "usage: catalyst-forge-cmp generate\n\nThe plugin of Argo CD: run in the folder of a project, it writes the resources of the release that release.yaml names.\nSettings: FORGE_CMP_CACHE (folder), FORGE_CMP_CACHE_BYTES, FORGE_CMP_TIMEOUT (seconds), FORGE_CMP_POLICY (file),\nFORGE_REGISTRY_CONFIG (file), FORGE_REGISTRY_CA (file), FORGE_PLAIN_HTTP_REGISTRIES (hosts with commas).\n";
 /// Where a policy is mounted.
 const POLICY: &str = "/etc/forge/cmp/policy.yaml";
-/// Where credentials of registries are mounted.
-const REGISTRY_CONFIG: &str = "/secrets/registry/.dockerconfigjson";
 /// What the cache may take.
 const CACHE_BYTES: u64 = 1 << 30;
 /// Argo CD's controller waits 60 s for a rendering, in which the repository is fetched and sent as well, and then ends the plugin, whose
@@ -49,11 +49,11 @@ struct Settings {
     cache_bytes: u64,
     /// The mounted policy, where there is one.
     policy: Option<PathBuf>,
-    /// Credentials of registries, where there are any.
+    /// The Secret of registries, where one is mounted, or a file of credentials.
     registry_config: Option<PathBuf>,
-    /// Authorities of one's own for registries, where there are any.
+    /// Authorities of one's own for registries, in place of those of the Secret.
     registry_ca: Option<PathBuf>,
-    /// Hosts that are asked without TLS.
+    /// Hosts that are asked without TLS, in place of those of the Secret.
     plain_http: Vec<String>,
     /// How long is waited for registries in all.
     timeout: Duration,
@@ -79,21 +79,15 @@ impl Settings {
         let mounted = |name: &str, usual: &str| {
             given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| is_there(usual)))
         };
-        let plain_http =
-            given("FORGE_PLAIN_HTTP_REGISTRIES").and_then(|value| value.into_string().ok()).unwrap_or_default();
+        let plain_http = given(PLAIN_HTTP).and_then(|value| value.into_string().ok()).unwrap_or_default();
         Ok(Self {
             folder,
             cache: given("FORGE_CMP_CACHE").map_or_else(|| std::env::temp_dir().join("forge-cmp"), PathBuf::from),
             cache_bytes,
-            policy: mounted("FORGE_CMP_POLICY", POLICY),
-            registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_CONFIG),
+            policy: mounted_policy(given("FORGE_CMP_POLICY"), Path::new(POLICY))?,
+            registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_SECRET_PATH),
             registry_ca: given("FORGE_REGISTRY_CA").map(PathBuf::from),
-            plain_http: plain_http
-                .split(',')
-                .map(str::trim)
-                .filter(|host| !host.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            plain_http: hosts(&plain_http),
             timeout,
             limits: Limits::default(),
         })
@@ -103,6 +97,36 @@ impl Settings {
 /// Whether there is something, be it unusable: a policy that cannot be reached is not the same as none.
 fn is_there(path: &Path) -> bool {
     !matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The mounted policy; nothing where none is mounted. One that is named must be there. The usual one need not, but then nothing may
+/// lie in its place: who mounts something there, and be it by another name, asks for signatures.
+fn mounted_policy(named: Option<OsString>, usual: &Path) -> Result<Option<PathBuf>, Failure> {
+    if let Some(named) = named {
+        return Ok(Some(PathBuf::from(named)));
+    }
+    if is_there(usual) {
+        return Ok(Some(usual.to_owned()));
+    }
+    let folder = usual.parent().unwrap_or(usual);
+    let refused = |why: String| {
+        Failure::new(Code::BadSignaturePolicy, format!("`{}` is missing: {why}", usual.display()))
+            .hint("the policy is key `policy.yaml` of ConfigMap forge-signatures; delete the ConfigMap if no signature is to be asked for")
+    };
+    let unknown = |error: io::Error| refused(format!("what lies in its place cannot be listed: {error}"));
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unknown(error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(unknown)?.file_name();
+        // By names with two points before them Kubernetes keeps what it mounts, also where there is no ConfigMap; no key has such a name.
+        if !name.as_encoded_bytes().starts_with(b"..") {
+            return Err(refused(format!("`{}` is mounted in its place", clip(&name.to_string_lossy()))));
+        }
+    }
+    Ok(None)
 }
 
 /// Does what Argo CD asks for and says how it ended.
@@ -135,7 +159,7 @@ fn generate(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     let project = Project::read(settings)?;
     let cache = Cache::open(&settings.cache, settings.cache_bytes)?;
     let policy = render::Policy::read(settings, &project)?;
-    let key = render::key(&project, &policy);
+    let key = render::key(env!("CARGO_PKG_VERSION"), &settings.limits, &project, &policy);
     let mut rendered = match cache.find(&key, Timestamp::now()) {
         Some(rendered) => rendered,
         None => render::rendered(settings, &project, &policy, &cache, &key)?,
@@ -179,4 +203,48 @@ fn configuration(project: &Project, limits: &Limits) -> Result<String, Failure> 
     let Some(bytes) = &project.config else { return Ok(String::new()) };
     let documents = documents(&project.config_path(), bytes, limits)?;
     Ok(documents.iter().map(|document| format!("---\n{}", document.text())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Mounts a ConfigMap of these keys as Kubernetes does; gives where the policy would be.
+    fn mounted(folder: &Path, keys: &[&str]) -> PathBuf {
+        let data = folder.join("..2026_01_01_00_00_00.1");
+        fs::create_dir_all(&data).unwrap();
+        symlink("..2026_01_01_00_00_00.1", folder.join("..data")).unwrap();
+        for key in keys {
+            fs::write(data.join(key), "x").unwrap();
+            symlink(format!("..data/{key}"), folder.join(key)).unwrap();
+        }
+        folder.join("policy.yaml")
+    }
+
+    #[test]
+    fn a_policy_that_is_mounted_under_another_key_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, keys: &[&str]| mounted(&folder.path().join(name), keys);
+        for keys in [&["signatures.yaml"][..], &["a", "policy.yml"][..]] {
+            let failure = mounted_policy(None, &of(&keys.concat(), keys)).unwrap_err();
+            assert_eq!(failure.code, Code::BadSignaturePolicy);
+            let words = keys.iter().find(|key| failure.message.contains(&format!("`{key}` is mounted in its place")));
+            assert!(words.is_some(), "{}", failure.message);
+        }
+        // Something that cannot be used is something.
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(mounted_policy(None, &file.join("policy.yaml")).unwrap().is_some());
+        // Another file may be named.
+        let other = of("named", &["signatures.yaml"]).with_file_name("signatures.yaml");
+        assert_eq!(mounted_policy(Some(other.clone().into()), &of("unused", &["a"])).unwrap(), Some(other));
+        // No ConfigMap, whose volume is there all the same; no volume; the policy, beside something else.
+        assert_eq!(mounted_policy(None, &of("none", &[])).unwrap(), None);
+        assert_eq!(mounted_policy(None, &folder.path().join("nowhere/policy.yaml")).unwrap(), None);
+        let there = of("there", &["notes", "policy.yaml"]);
+        assert_eq!(mounted_policy(None, &there).unwrap(), Some(there));
+    }
 }

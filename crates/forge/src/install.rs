@@ -29,6 +29,7 @@ pub(crate) use removal::{Removing, uninstall, whose_release};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 use crate::interrupt::Interrupts;
+use crate::registry::Options;
 use crate::teardown::inventory::Before;
 use found::found;
 use helm::{Helm, HelmError};
@@ -44,6 +45,8 @@ pub(crate) struct Phase<'p> {
     pub(crate) cluster: &'p Cluster,
     /// How the cluster was reached, so that helm reaches the same; asked only where helm is needed.
     pub(crate) kubeconfig: &'p dyn Fn() -> Result<SecretString, Failure>,
+    /// How registries are spoken with, for charts that come from one; asked only where helm is needed.
+    pub(crate) registries: &'p dyn Fn() -> Result<Options, Failure>,
     /// The namespace of Argo Workflows, where bootstraps wait for each other.
     pub(crate) workflows: &'p str,
     pub(crate) installing: &'p [Installing],
@@ -127,8 +130,8 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
         }
         return Ok(());
     }
-    let kubeconfig = (phase.kubeconfig)()?;
-    let helm = Helm::find(phase.helm, &kubeconfig, interrupts).await;
+    let (kubeconfig, registries) = ((phase.kubeconfig)()?, (phase.registries)()?);
+    let helm = Helm::find(phase.helm, &kubeconfig, registries, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
     make_namespaces(phase, say).await?;
     phase.before.keep(phase.cluster, say).await?;

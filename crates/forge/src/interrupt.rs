@@ -25,6 +25,12 @@ impl Interrupts {
         Self { interrupt: signal(SignalKind::interrupt()).ok(), terminate: None, told: false }
     }
 
+    /// Listens to nobody.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self { interrupt: None, terminate: None, told: false }
+    }
+
     /// Ends when told to stop. Safe to drop and ask again.
     pub(crate) async fn heard(&mut self) {
         tokio::select! {

@@ -193,8 +193,32 @@ pub(crate) fn write(path: &Path, layout: &Tree) -> Result<(), LayoutError> {
     appear(path, layout).map_err(failed)
 }
 
-/// A new layout, which is there whole or not at all.
-fn appear(path: &Path, tree: &Tree) -> io::Result<()> {
+/// Adds to a layout that is there, if what it offers under a name is still this, or nothing; false where it is not, and nothing is
+/// written then.
+///
+/// # Errors
+/// When it is no layout, or cannot be written.
+pub(crate) fn replace(path: &Path, layout: &Tree, name: &str, before: Option<&Digest>) -> Result<bool, LayoutError> {
+    let place = path.display().to_string();
+    let failed = |error: io::Error| LayoutError::Write { place: place.clone(), error };
+    let folder = File::open(path).map_err(failed)?;
+    // From the look at what is there to the end.
+    folder.lock().map_err(failed)?;
+    let (index, _) = marked(&folder, &place)?;
+    let mut roots = index.get("manifests").and_then(Value::as_array).into_iter().flatten();
+    let there = roots
+        .find(|root| root.get("annotations").and_then(|all| all.get(REF_NAME)).and_then(Value::as_str) == Some(name));
+    if there.and_then(|root| root.get("digest")).and_then(Value::as_str) != before.map(Digest::as_str) {
+        return Ok(false);
+    }
+    add(&folder, layout, &place).map(|()| true)
+}
+
+/// A new folder with files, which is there whole or not at all; an empty one may be there.
+///
+/// # Errors
+/// When it cannot be written, or something is there.
+pub(crate) fn appear(path: &Path, tree: &Tree) -> io::Result<()> {
     let beside = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
@@ -398,6 +422,26 @@ mod tests {
         assert_eq!(folder.blob(&layer, 10).unwrap(), b"one");
         let folder = LayoutFolder::open(&path).unwrap();
         assert_eq!(names(&folder), [("v2", &second.digest), ("v1", &third.digest)]);
+    }
+
+    #[test]
+    fn nobody_replaces_what_he_has_not_read() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("layout");
+        let (one, first, _) = layout("one", "v1");
+        let (two, second, _) = layout("two", "v1");
+        assert!(matches!(replace(&path, &layout("one", "v1").0.tree(), "v1", None), Err(LayoutError::Write { .. })));
+        write(&path, &one.tree()).unwrap();
+        let two = two.tree();
+        for stale in [None, Some(&second.digest)] {
+            assert!(!replace(&path, &two, "v1", stale).unwrap());
+            assert_eq!(names(&LayoutFolder::open(&path).unwrap()), [("v1", &first.digest)]);
+        }
+        assert!(replace(&path, &two, "v1", Some(&first.digest)).unwrap());
+        assert_eq!(names(&LayoutFolder::open(&path).unwrap()), [("v1", &second.digest)]);
+        let (three, third, _) = layout("three", "v2");
+        assert!(replace(&path, &three.tree(), "v2", None).unwrap());
+        assert_eq!(names(&LayoutFolder::open(&path).unwrap()), [("v1", &second.digest), ("v2", &third.digest)]);
     }
 
     #[test]

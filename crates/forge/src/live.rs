@@ -96,7 +96,8 @@ fn cut(parts: &[(Option<Paint>, String)], width: usize, output: &Output<'_>) -> 
 /// The part of a terminal that is drawn again and again.
 #[derive(Default)]
 pub(crate) struct Screen {
-    drawn: usize,
+    /// What is there now.
+    drawn: String,
 }
 
 impl Screen {
@@ -105,10 +106,22 @@ impl Screen {
         let (width, height) =
             terminal_size::terminal_size().map_or((100, 30), |(w, h)| (usize::from(w.0), usize::from(h.0)));
         let rows = height.saturating_sub(8).clamp(3, 14);
-        let table = frame.text(rows, width.min(100), output);
-        let up = if self.drawn > 0 { format!("\u{1b}[{}A\u{1b}[J", self.drawn) } else { String::new() };
-        self.drawn = table.lines().count();
-        output.raw(&format!("{up}{above}{table}"));
+        let erased = self.erased();
+        self.drawn = frame.text(rows, width.min(100), output);
+        output.raw(&format!("{erased}{above}{}", self.drawn));
+    }
+
+    /// Says something that stays above what is drawn, for good.
+    pub(crate) fn note(&self, text: &str, output: &mut Output<'_>) {
+        output.raw(&format!("{}{text}\n{}", self.erased(), self.drawn));
+    }
+
+    /// What takes away what is there. From the first column on: a terminal may have echoed the key that interrupts.
+    fn erased(&self) -> String {
+        match self.drawn.lines().count() {
+            0 => String::new(),
+            lines => format!("\r\u{1b}[{lines}A\u{1b}[J"),
+        }
     }
 }
 
@@ -141,7 +154,8 @@ impl Live {
         for event in events(plan, record) {
             if self.told.insert((event.node.clone(), event.what)) {
                 // What went wrong stays on the screen; the rest is in the table.
-                if !self.in_place || matches!(event.what, Happened::Failed | Happened::Retrying(_)) {
+                let stays = matches!(event.what, Happened::Failed | Happened::Retrying(_) | Happened::Withdrawn(_));
+                if !self.in_place || stays {
                     let _ = writeln!(lines, "{}", line(&event, width, output));
                 }
             }
@@ -153,13 +167,19 @@ impl Live {
             output.raw(&lines);
         }
     }
+
+    /// Says something that is no event of the run. Whatever is said while a table is drawn must be said here, or the table
+    /// is drawn over it.
+    pub(crate) fn note(&self, text: &str, output: &mut Output<'_>) {
+        self.screen.note(text, output);
+    }
 }
 
 fn line(event: &Event, width: usize, output: &Output<'_>) -> String {
     let (paint, between) = match event.what {
-        Happened::Proven | Happened::Gone => (Paint::Good, " "),
+        Happened::Proven(_) | Happened::Gone => (Paint::Good, " "),
         Happened::Failed => (Paint::Bad, ": "),
-        Happened::Retrying(_) => (Paint::Busy, ": "),
+        Happened::Retrying(_) | Happened::Withdrawn(_) => (Paint::Busy, ": "),
         Happened::Blocked => (Paint::Busy, " "),
         _ => (Paint::Dim, " "),
     };
@@ -198,6 +218,8 @@ fn frame(table: &Table, action: RunAction) -> Frame {
 
 #[cfg(test)]
 mod tests {
+    use forge_core::run::Withdrawn;
+
     use super::*;
 
     /// A run of one node, as its ConfigMaps hold it.
@@ -224,13 +246,34 @@ mod tests {
     const FAILED: &str =
         r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
 
-    fn told(live: &mut Live, decision: &str) -> String {
-        let (plan, record) = run(decision);
+    const PROVEN: &str = r#"{"type": "proven", "run": "r-1", "node": "argocd/db", "application": "argocd/db",
+        "attempt": 1, "synced": true, "proof": "revision", "commit": null, "revisions": [], "render": null,
+        "workloads": {}, "images": {}, "notRunning": [], "sidecars": {}, "objects": [], "health": "Healthy"}"#;
+
+    /// What is written to stderr, and nothing else is written.
+    fn written(write: impl FnOnce(&mut Output<'_>)) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let now = "2026-11-16T12:04:30Z".parse().unwrap();
-        live.update(&plan, &record, now, &mut Output::new(&mut out, &mut err, true));
+        write(&mut Output::new(&mut out, &mut err, true));
         assert!(out.is_empty());
         String::from_utf8(err).unwrap()
+    }
+
+    fn told(live: &mut Live, decision: &str) -> String {
+        told_of(live, &run(decision))
+    }
+
+    fn told_of(live: &mut Live, (plan, record): &(RunPlan, Record)) -> String {
+        let now = "2026-11-16T12:04:30Z".parse().unwrap();
+        written(|output| live.update(plan, record, now, output))
+    }
+
+    /// The run after its node lost a proof, at that moment or later.
+    fn withdrawn(decision: &str, since: &str) -> (RunPlan, Record) {
+        let (plan, mut record) = run(decision);
+        let entry = record.entries.values_mut().next().unwrap();
+        entry.withdrawn = Some(Withdrawn { times: 1, at: "2026-11-16T12:05:00Z".parse().unwrap() });
+        entry.since = since.parse().unwrap();
+        (plan, record)
     }
 
     #[test]
@@ -280,7 +323,41 @@ mod tests {
         assert!(first.contains("  argocd/db               49s  sync 1 runs: x\n"), "{first}");
         assert!(first.lines().all(|line| line.chars().count() <= 100));
         let second = told(&mut live, FAILED);
-        assert!(second.starts_with("\u{1b}[3A\u{1b}[J12:04:00Z  argocd/db  failed: health stayed Degraded\n00:01:30"));
+        assert!(
+            second.starts_with("\r\u{1b}[3A\u{1b}[J12:04:00Z  argocd/db  failed: health stayed Degraded\n00:01:30")
+        );
         assert!(!told(&mut live, FAILED).contains("health stayed"));
+    }
+
+    #[test]
+    fn what_is_said_meanwhile_stays_above_the_table_and_the_table_is_whole_below_it() {
+        let mut live = Live::new(true);
+        assert_eq!(written(|output| live.note("the Job has not begun", output)), "the Job has not begun\n");
+        let table = told(&mut live, WAITS);
+        assert_eq!(table.lines().count(), 3);
+        let noted = written(|output| live.note("stopping", output));
+        assert_eq!(noted, format!("\r\u{1b}[3A\u{1b}[Jstopping\n{table}"));
+        assert_eq!(told(&mut live, WAITS), format!("\r\u{1b}[3A\u{1b}[J{table}"));
+        // Elsewhere it is a line like others.
+        let mut live = Live::new(false);
+        told(&mut live, WAITS);
+        assert_eq!(written(|output| live.note("stopping", output)), "stopping\n");
+    }
+
+    #[test]
+    fn a_proof_that_is_withdrawn_is_told_and_stays_above_the_table_and_so_the_next_proof_is_told() {
+        let fell = withdrawn(WAITS, "2026-11-16T12:05:00Z");
+        let line = "12:05:00Z  argocd/db  proof withdrawn: it did not stay Healthy\n";
+        let mut live = Live::new(false);
+        assert!(told(&mut live, PROVEN).ends_with("12:04:00Z  argocd/db  proven after 19s\n"));
+        assert_eq!(told_of(&mut live, &fell), line);
+        let again = withdrawn(PROVEN, "2026-11-16T12:06:00Z");
+        assert_eq!(told_of(&mut live, &again), "12:06:00Z  argocd/db  proven again after 2m19s\n");
+        assert_eq!(told_of(&mut live, &again), "");
+        let mut live = Live::new(true);
+        told(&mut live, PROVEN);
+        let above = told_of(&mut live, &fell);
+        assert!(above.contains(&format!("\u{1b}[J{line}")), "{above}");
+        assert!(!told_of(&mut live, &fell).contains("withdrawn"));
     }
 }

@@ -83,7 +83,7 @@ impl Metrics {
     /// Those of the Job, which owns the window.
     pub(crate) fn of_job() -> Self {
         let mut metrics = Self::default();
-        let help = "Since when a window of this run holds anything; 0 when it holds nothing";
+        let help = "Seconds since the start of the run, while its window holds anything; 0 when that holds nothing";
         metrics.registry.register("forge_window_age_seconds", help, metrics.window_age.clone());
         metrics
     }

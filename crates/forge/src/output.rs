@@ -1,5 +1,6 @@
 //! Data on stdout, everything else on stderr. A closed pipe is no error: the reader has had enough.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 
 use forge_core::finding::Finding;
@@ -12,7 +13,7 @@ pub(crate) struct Output<'o> {
     out: &'o mut dyn Write,
     err: &'o mut dyn Write,
     colour: bool,
-    /// Stderr is a terminal: live tables go there.
+    /// Stderr is a terminal that can go back to what it has drawn: live tables go there.
     pub(crate) live: bool,
 }
 
@@ -28,7 +29,7 @@ pub(crate) enum Paint {
 
 impl<'o> Output<'o> {
     pub(crate) fn new(out: &'o mut dyn Write, err: &'o mut dyn Write, no_colour: bool) -> Self {
-        let live = io::stderr().is_terminal();
+        let live = io::stderr().is_terminal() && can_draw(std::env::var_os("TERM").as_deref());
         Self { out, err, colour: live && io::stdout().is_terminal() && !no_colour, live }
     }
 
@@ -43,6 +44,12 @@ impl<'o> Output<'o> {
     /// Everything else. There is nowhere to report that it could not be written.
     pub(crate) fn say(&mut self, text: &str) {
         let _ = writeln!(self.err, "{text}");
+    }
+
+    /// How long a line of data may be: as the terminal that it goes to is wide. Elsewhere nothing limits it.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        let width = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        io::stdout().is_terminal().then(width).flatten()
     }
 
     /// As it is, to stderr.
@@ -90,5 +97,25 @@ impl<'o> Output<'o> {
         let hint = failure.hint.clone().unwrap_or_else(|| format!("`forge lint --explain {}`", failure.code));
         self.say(&format!("\nhint: {hint}"));
         failure.exit()
+    }
+}
+
+/// Whether a terminal of this kind knows how to move its cursor, and what a colour is. What an editor or a CI server shows
+/// its output in often does not, and says so.
+fn can_draw(term: Option<&OsStr>) -> bool {
+    term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_drawn_in_place_on_a_terminal_that_cannot_move_its_cursor() {
+        assert!(!can_draw(None));
+        assert_eq!(
+            ["", "dumb", "xterm-256color", "linux"].map(|term| can_draw(Some(OsStr::new(term)))),
+            [false, false, true, true]
+        );
     }
 }

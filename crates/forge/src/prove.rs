@@ -37,7 +37,7 @@ const POLL: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(5);
 /// Between two requests to render anew because of an error of our plugin, which Argo CD keeps: it may have passed.
 const RENDER_AGAIN: Duration = Duration::from_secs(30);
-/// After so long without health Argo CD is asked to look again.
+/// After so long without health Argo CD is asked to look again, and what it says about the resource behind that is told anew.
 const RELOOK: Duration = Duration::from_secs(15);
 /// When the pods of a proven node are looked at once more: what crashes is often back before Argo CD has noticed.
 const RECHECK: Duration = Duration::from_secs(4);
@@ -207,8 +207,12 @@ struct Way<'p> {
     /// A request of ours may not have arrived: sent again under the same nonce.
     unsure: bool,
     asked_again: tokio::time::Instant,
+    /// Since when a wait is worded as it is.
+    worded: Timestamp,
     /// When Argo CD was last asked to render anew, and whether because what is live is not of the wanted release.
     rendering: Option<(tokio::time::Instant, bool)>,
+    /// When its Application was last read without the feed because its time was up.
+    read_at: Option<Timestamp>,
 }
 
 /// What to do after a decision.
@@ -233,6 +237,7 @@ impl<'p> Way<'p> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            withdrawn: None,
             removal: None,
         };
         let mut entry = stored.unwrap_or_else(fresh);
@@ -250,7 +255,9 @@ impl<'p> Way<'p> {
             failures: 0,
             unsure,
             asked_again: tokio::time::Instant::now(),
+            worded: now,
             rendering: None,
+            read_at: None,
         }
     }
 
@@ -330,6 +337,13 @@ impl<'p> Way<'p> {
         observed.progress.clone_from(&progress);
         let decision = decide(&self.wanted, &observed, now);
         self.entry.progress = progress;
+        if matches!(decision, Decision::Failed(_)) && now < self.prover.deadline && self.is_hearsay(&observed) {
+            if self.read().await.is_none() {
+                return Next::Wait(SOON);
+            }
+            self.read_at = Some(now);
+            return Next::Again;
+        }
         self.note(application, &decision, now);
         self.prover.metrics.decided(&decision);
         match decision {
@@ -354,6 +368,13 @@ impl<'p> Way<'p> {
         }
     }
 
+    /// Whether nothing but time has failed it since Argo CD was read. What came about meanwhile may not be known: that nobody
+    /// could look is no failure of the node.
+    fn is_hearsay(&self, observed: &Observed) -> bool {
+        let read = self.read_at.max(self.prover.feed.read_at());
+        read.is_none_or(|read| !matches!(decide(&self.wanted, observed, read), Decision::Failed(_)))
+    }
+
     fn observe(&self, application: Option<&Application>) -> Observed {
         Observed {
             predecessors: match self.mode {
@@ -372,13 +393,26 @@ impl<'p> Way<'p> {
     /// Keeps the answer, and since when it is the answer.
     fn note(&mut self, application: Option<&Application>, decision: &Decision, now: Timestamp) {
         let same = match (&self.entry.decision, decision) {
-            (Decision::Wait(before), Decision::Wait(after)) => before.on == after.on,
+            (Decision::Wait(before), Decision::Wait(after)) => after.on.is_still(&before.on),
             (before, after) => before == after,
         };
         if !same {
             self.entry.since = now;
         }
-        self.entry.decision = decision.clone();
+        let mut decided = decision.clone();
+        if let (Decision::Wait(before), Decision::Wait(after)) = (&self.entry.decision, &mut decided)
+            && after.on != before.on
+        {
+            // Other words for the same wait come with every pod that starts, and are not worth a write each.
+            let age = Duration::try_from(now.duration_since(self.worded)).unwrap_or(Duration::ZERO);
+            let names = matches!(before.on, WaitingFor::Health { unwell: Some(_), .. });
+            if same && names && age < RELOOK {
+                after.on.clone_from(&before.on);
+            } else {
+                self.worded = now;
+            }
+        }
+        self.entry.decision = decided;
         let finished = self.entry.progress.operation_finished_seen_at.is_some();
         let rule = matches!(decision, Decision::Wait(wait) if matches!(wait.on, WaitingFor::Rule { .. }));
         if rule {
@@ -399,11 +433,14 @@ impl<'p> Way<'p> {
             }
             Some(Act::RequestSync { attempt }) => self.request_sync(attempt).await,
             Some(Act::TerminateForeign) => {
-                if self.prover.feed.argocd().terminate(&self.wanted.application).await.is_err() {
-                    return Next::Wait(SOON);
+                match self.prover.feed.argocd().terminate(&self.wanted.application).await {
+                    Err(error) if error.is_transient() => Next::Wait(SOON),
+                    // Refused too: it has ended meanwhile, which the next look tells, or it goes on and becomes a conflict.
+                    _ => {
+                        self.entry.progress.terminated_at = Some(Timestamp::now());
+                        Next::Again
+                    }
                 }
-                self.entry.progress.terminated_at = Some(Timestamp::now());
-                Next::Again
             }
             Some(Act::RequestRefresh) => self.request_refresh(on),
             Some(Act::RequestHardRefresh) => self.request_hard_refresh(on),
@@ -450,10 +487,10 @@ impl<'p> Way<'p> {
                     Next::Wait(AGAIN)
                 }
                 WaitingFor::Refresh { .. } => Next::Wait(AGAIN),
-                WaitingFor::Backoff { attempt, .. } if self.mode == Mode::Run => {
+                WaitingFor::Backoff { .. } if self.mode == Mode::Run => {
                     if self.asked_again.elapsed() >= AGAIN {
                         self.asked_again = tokio::time::Instant::now();
-                        let _ = self.gave_up(attempt.saturating_add(1)).await;
+                        let _ = self.read().await;
                     }
                     Next::Wait(AGAIN)
                 }
@@ -530,12 +567,10 @@ impl<'p> Way<'p> {
     }
 
     async fn request_sync(&mut self, attempt: u32) -> Next {
-        // Somebody may have stopped the run since this node was asked for: then nothing new starts.
-        if !self.prover.recorder.may_start().await {
-            return Next::Wait(SOON);
-        }
-        // What the feed shows may be older than an attempt of ours: another one is never asked for on hearsay.
-        if attempt > 1 && !self.gave_up(attempt).await {
+        // Somebody may have stopped the run since this node was asked for: then nothing new starts. And what the feed shows may
+        // be older than an attempt of ours, perhaps of a process that this one takes over from: none is asked for on hearsay.
+        let (may_start, is_next) = tokio::join!(self.prover.recorder.may_start(), self.is_next(attempt));
+        if !may_start || !is_next {
             return Next::Wait(SOON);
         }
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
@@ -550,18 +585,23 @@ impl<'p> Way<'p> {
         self.send(&nonce).await
     }
 
-    /// Whether Argo CD itself, asked now, shows no earlier attempt that succeeded or goes on.
-    async fn gave_up(&mut self, attempt: u32) -> bool {
-        let Ok(Some(application)) = self.prover.feed.argocd().get(&self.wanted.application).await else { return false };
-        let ours = |nonce: &Nonce| nonce.is_of(&self.wanted.run, &self.wanted.node) && nonce.attempt < attempt;
+    /// The Application as Argo CD itself shows it now, for the feed may be behind; nothing where it cannot be read.
+    async fn read(&self) -> Option<Application> {
+        let application = self.prover.feed.argocd().get(&self.wanted.application).await.ok().flatten()?;
+        self.prover.feed.offer(application.clone());
+        Some(application)
+    }
+
+    /// Whether Argo CD itself, asked now, shows neither this attempt nor an earlier one that succeeded or goes on. What it
+    /// shows is adopted.
+    async fn is_next(&self, attempt: u32) -> bool {
+        let Some(application) = self.read().await else { return false };
+        let Some(operation) = application.operation else { return true };
+        let ours = operation.nonce.filter(|nonce| nonce.is_of(&self.wanted.run, &self.wanted.node));
         // What it brought was rendered before Argo CD rendered anew.
         let outdated = self.entry.progress.is_synced_before_rendered();
-        let alive = application.operation.as_ref().is_some_and(|operation| {
-            let over = operation.phase.is_failed() || (outdated && operation.phase == Phase::Succeeded);
-            operation.nonce.as_ref().is_some_and(ours) && !over
-        });
-        self.prover.feed.offer(application);
-        !alive
+        let over = operation.phase.is_failed() || (outdated && operation.phase == Phase::Succeeded);
+        ours.is_none_or(|nonce| nonce.attempt < attempt && over)
     }
 
     async fn send(&mut self, nonce: &Nonce) -> Next {
@@ -587,16 +627,13 @@ impl<'p> Way<'p> {
         }
         self.asked_again = tokio::time::Instant::now();
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
-        match self.prover.feed.argocd().get(&self.wanted.application).await {
-            Ok(Some(application)) => {
-                let shown =
-                    application.operation.as_ref().and_then(|operation| operation.nonce.as_ref()) == Some(&nonce);
-                let busy = application.in_flight;
-                self.prover.feed.offer(application);
-                if shown || busy { Next::Wait(SOON) } else { self.send(&nonce).await }
-            }
-            _ => Next::Wait(SOON),
+        let Some(application) = self.read().await else { return Next::Wait(SOON) };
+        let shown = application.operation.and_then(|operation| operation.nonce).as_ref() == Some(&nonce);
+        // Whoever stopped the run meanwhile wants nothing new to start, whenever it was asked for.
+        if shown || application.in_flight || !self.prover.recorder.may_start().await {
+            return Next::Wait(SOON);
         }
+        self.send(&nonce).await
     }
 
     async fn read_repository(&mut self, application: &Application) -> Next {

@@ -12,8 +12,8 @@ use forge_core::gate::{Decision, PredecessorState};
 use forge_core::name::NodeId;
 use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{
-    CANCEL_KEY, CLEARANCE_KEY, Entry, HEADER_KEY, Header, Openings, RunPlan, entry_key, entry_piece, record_name,
-    shortened, stopped,
+    CANCEL_KEY, CLEARANCE_KEY, Entry, HEADER_KEY, Header, Openings, RunPlan, Withdrawn, entry_key, entry_piece,
+    record_name, shortened, stopped,
 };
 use forge_core::teardown::Clearance;
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use crate::cluster::{Cluster, ClusterError, path};
+use crate::run::lease::{self, Pulse};
 
 /// How long what is not urgent may wait.
 const LAZY: Duration = Duration::from_millis(500);
@@ -44,6 +45,8 @@ pub(crate) struct Recorder {
     stored: watch::Sender<u64>,
     /// What was found of nodes that are to go, and when that was read.
     clearances: tokio::sync::Mutex<Option<(Instant, BTreeMap<NodeId, Clearance>)>>,
+    /// Whether anybody conducts the run.
+    pulse: Mutex<Pulse>,
 }
 
 struct State {
@@ -130,6 +133,7 @@ impl Recorder {
             begun: watch::Sender::new(0),
             stored: watch::Sender::new(0),
             clearances: tokio::sync::Mutex::new(None),
+            pulse: Mutex::default(),
         }
     }
 
@@ -161,13 +165,26 @@ impl Recorder {
         self.lock().failing_since.is_some_and(|since| since.elapsed() > Duration::from_secs(60))
     }
 
-    /// False when somebody stopped the run, or it has ended, or that cannot be read.
+    /// As if nothing could be stored since then.
+    #[cfg(test)]
+    pub(crate) fn fails_since(&self, since: Instant) {
+        self.lock().failing_since = Some(since);
+    }
+
+    /// False when somebody stopped the run, or it has ended, or nobody conducts it now, or that cannot be read. Only whoever
+    /// conducts it lets proven nodes out of the window.
     pub(crate) async fn may_start(&self) -> bool {
         let Some((cluster, namespace)) = &self.target else { return true };
-        let name = record_name(&self.plan.run, 0);
-        let Ok(Some(found)) = cluster.get(&path::object(&path::config_maps(namespace), &name)).await else {
+        let header = path::object(&path::config_maps(namespace), &record_name(&self.plan.run, 0));
+        let (found, lease) =
+            tokio::join!(cluster.get(&header), lease::read(cluster, namespace, &self.plan.environment));
+        let (Ok(Some(found)), Ok(lease)) = (found, lease) else { return false };
+        let mut pulse = self.pulse.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_conducted = pulse.beats(lease.as_ref(), &self.plan.run, Instant::now());
+        drop(pulse);
+        if !is_conducted {
             return false;
-        };
+        }
         let data = found.get("data");
         let header = data.and_then(|data| data.get(HEADER_KEY)).and_then(Value::as_str);
         let header: Option<Header> = header.and_then(|text| serde_json::from_str(text).ok());
@@ -234,6 +251,7 @@ impl Recorder {
         let Some(mut entry) = self.entry(node).filter(|entry| entry.receipt().is_some()) else { return };
         entry.decision = forge_core::run::not_looked_at(deadline);
         entry.since = Timestamp::now();
+        entry.withdrawn = Some(Withdrawn { times: entry.withdrawals().saturating_add(1), at: entry.since });
         entry.healthy = None;
         entry.progress.healthy_since = None;
         // Its time begins anew: what it took the first time is none of what it may take now.
@@ -453,8 +471,10 @@ pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<
 #[cfg(test)]
 mod tests {
     use forge_core::gate::Wanted;
+    use forge_core::run::{Ended, Verdict};
 
     use super::*;
+    use crate::cluster::fake::{Fake, served};
 
     /// Nodes that wait for the one before, each in a band of its own.
     fn plan(nodes: &[&str]) -> RunPlan {
@@ -477,6 +497,10 @@ mod tests {
     const WAITS: &str = r#"{"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}"#;
     const FAILED: &str =
         r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
+
+    const PROVEN: &str = r#"{"type": "proven", "run": "r-1", "node": "argocd/db", "application": "argocd/db",
+        "attempt": 1, "synced": true, "proof": "revision", "commit": null, "revisions": [], "render": null,
+        "workloads": {}, "images": {}, "notRunning": [], "sidecars": {}, "objects": [], "health": "Healthy"}"#;
 
     fn entry_of(node: &str, decision: &str, since: &str) -> Entry {
         let text = format!(r#"{{"node": "argocd/{node}", "since": "{since}", "decision": {decision}, "asked": []}}"#);
@@ -507,6 +531,66 @@ mod tests {
         assert!(!changes.has_changed().unwrap(), "it wakes nobody while it waits");
         recorder.put(entry(FAILED, "2026-11-16T12:00:02Z"));
         assert!(changes.has_changed().unwrap());
+    }
+
+    #[tokio::test]
+    async fn every_proof_that_is_withdrawn_is_counted_and_says_when() {
+        let recorder = recorder(&["db"]);
+        let deadline = "2026-11-16T13:00:00Z".parse().unwrap();
+        recorder.put(entry(PROVEN, "2026-11-16T12:00:00Z"));
+        for times in 1..=2 {
+            recorder.withdraw(&id("db"), deadline).await;
+            let mut open = recorder.entry(&id("db")).unwrap();
+            assert_eq!((open.is_final(), open.withdrawn), (false, Some(Withdrawn { times, at: open.since })));
+            // What is not proven has no proof to lose.
+            recorder.withdraw(&id("db"), deadline).await;
+            assert_eq!(recorder.entry(&id("db")).as_ref(), Some(&open));
+            open.decision = entry(PROVEN, "2026-11-16T12:00:00Z").decision;
+            recorder.put(open);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_of_a_run_that_was_stopped_or_has_ended_or_that_nobody_conducts() {
+        let plan = Arc::new(plan(&["db"]));
+        let (records, leases) = (path::config_maps("argo"), path::named("coordination.k8s.io", "v1", "argo", "leases"));
+        let renewed = |run: &str, at: &str| {
+            let spec = json!({"holderIdentity": run, "renewTime": at, "leaseDurationSeconds": 30});
+            json!({"metadata": {"name": "forge-dev"}, "spec": spec})
+        };
+        let mut header = Header::new(&plan, Timestamp::now());
+        let record = |header: &Header, cancel: Option<&str>| {
+            let text = serde_json::to_string(header).unwrap();
+            let mut data = json!({HEADER_KEY: text});
+            if let Some(by) = cancel {
+                data[CANCEL_KEY] = json!(by);
+            }
+            json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data})
+        };
+        let now = Timestamp::now().to_string();
+        let (cluster, fake) = served(Fake::default()).await;
+        let recorder = Recorder::new(Some((cluster, "argo".to_owned())), plan.clone(), BTreeMap::new());
+        let put = |collection: &str, object: Value| fake.lock().unwrap().put(collection, object);
+        put(&leases, renewed("r-1", &now));
+        assert!(!recorder.may_start().await, "there is no header");
+        put(&records, record(&header, None));
+        assert!(recorder.may_start().await);
+        put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
+        // Renewed between two looks, by a clock that is behind.
+        assert!(recorder.may_start().await);
+        put(&leases, renewed("r-2", &now));
+        assert!(!recorder.may_start().await, "another run has the Lease");
+        put(&leases, renewed("", &now));
+        assert!(!recorder.may_start().await, "nobody has it");
+        let late = Recorder::new(recorder.target.clone(), plan.clone(), BTreeMap::new());
+        put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
+        assert!(!late.may_start().await, "nobody renews it");
+        put(&leases, renewed("r-1", &now));
+        put(&records, record(&header, Some("me")));
+        assert!(!recorder.may_start().await, "somebody stopped it");
+        header.ended = Some(Ended { at: Timestamp::now(), verdict: Verdict::Cancelled, message: None });
+        put(&records, record(&header, None));
+        assert!(!recorder.may_start().await, "it has ended");
     }
 
     #[test]

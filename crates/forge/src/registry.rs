@@ -12,6 +12,7 @@ mod name;
 mod transfer;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forge_core::code::Code;
@@ -25,6 +26,9 @@ pub(crate) use transfer::{Held, fetch, push};
 
 /// The variable that names registries which speak plain HTTP, separated by commas.
 pub(crate) const PLAIN_HTTP: &str = "FORGE_PLAIN_HTTP_REGISTRIES";
+/// Keys that a mounted Secret may have beside credentials: certificates, as PEM, and hosts that speak plain HTTP.
+const CA_KEY: &str = "ca.crt";
+const PLAIN_HTTP_KEY: &str = "plain-http";
 
 /// How long is waited, and how often it is tried.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +86,70 @@ pub(crate) struct Options {
     pub(crate) patience: Patience,
     /// Hosts, without ports, that are looked for at an address, past all servers of names.
     pub(crate) resolved: Vec<(String, SocketAddr)>,
+}
+
+impl Options {
+    /// As a mounted Secret says it, in a folder, of which nothing need be there; or with credentials of this file alone.
+    ///
+    /// # Errors
+    /// When something of it is there and cannot be read.
+    pub(crate) fn mounted(place: &Path) -> Result<Self, Failure> {
+        let said = |key: &str| if place.is_dir() { text(&place.join(key)) } else { Ok(None) };
+        Ok(Self {
+            plain_http: said(PLAIN_HTTP_KEY)?.map(|text| hosts(&text)).unwrap_or_default(),
+            credentials: Credentials::Mounted(place.to_owned()),
+            certificates: said(CA_KEY)?,
+            ..Self::default()
+        })
+    }
+
+    /// With what somebody named in the place of what is usual: a file of credentials, a file of certificates, and hosts that
+    /// speak plain HTTP.
+    ///
+    /// # Errors
+    /// When there are no certificates in that place.
+    pub(crate) fn named(
+        mut self,
+        config: Option<PathBuf>,
+        ca: Option<&Path>,
+        plain_http: Vec<String>,
+    ) -> Result<Self, Failure> {
+        if let Some(file) = config {
+            self.credentials = Credentials::Named(file);
+        }
+        if let Some(file) = ca {
+            self.certificates = Some(text(file)?.ok_or_else(|| unread(file, "it is missing"))?);
+        }
+        if !plain_http.is_empty() {
+            self.plain_http = plain_http;
+        }
+        Ok(self)
+    }
+
+    /// Whether a host is spoken with in plain HTTP.
+    pub(crate) fn is_plain(&self, host: &str) -> bool {
+        name::is_loopback(host) || self.plain_http.iter().any(|named| named.eq_ignore_ascii_case(host))
+    }
+}
+
+/// Hosts as variables and Secrets name them: with commas or white space between them.
+pub(crate) fn hosts(text: &str) -> Vec<String> {
+    let hosts = text.split(|c: char| c == ',' || c.is_whitespace());
+    hosts.filter(|host| !host.is_empty()).map(str::to_owned).collect()
+}
+
+/// A file that says how registries are spoken with; nothing where there is none.
+fn text(file: &Path) -> Result<Option<String>, Failure> {
+    match credentials::read(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unread(file, &error.to_string())),
+    }
+}
+
+fn unread(file: &Path, why: &str) -> Failure {
+    Failure::new(Code::BadArgument, format!("failed to read `{}`: {why}", file.display()))
+        .hint("certificates are PEM; hosts without TLS have commas between them")
 }
 
 /// Why a registry did not give or take something.
@@ -250,6 +318,36 @@ mod tests {
         for (error, class, transient) in cases {
             assert_eq!((error.code().class(), error.is_transient()), (class, transient), "{error}");
         }
+    }
+
+    #[test]
+    fn a_mounted_secret_says_how_registries_are_spoken_with_and_what_is_named_goes_over_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = || Options::mounted(folder.path());
+        let nothing = mounted().unwrap();
+        assert_eq!(nothing.credentials, Credentials::Mounted(folder.path().to_owned()));
+        assert_eq!((nothing.certificates.as_deref(), nothing.plain_http.len()), (None, 0));
+        std::fs::write(folder.path().join("ca.crt"), "theirs").unwrap();
+        std::fs::write(folder.path().join("plain-http"), "Registry.local:5000,\n b\n").unwrap();
+        let all = mounted().unwrap();
+        assert_eq!((all.certificates.as_deref(), all.plain_http.len()), (Some("theirs"), 2));
+        assert!(all.is_plain("registry.local:5000") && all.is_plain("b") && !all.is_plain("registry.local"));
+        // Nothing that was named leaves all of it.
+        let same = all.clone().named(None, None, Vec::new()).unwrap();
+        assert_eq!((same.credentials, same.plain_http), (all.credentials.clone(), all.plain_http.clone()));
+        let file = folder.path().join("own.pem");
+        std::fs::write(&file, "ours").unwrap();
+        let named = all.clone().named(Some("/x/config.json".into()), Some(&file), vec!["c".to_owned()]).unwrap();
+        assert_eq!(named.credentials, Credentials::Named("/x/config.json".into()));
+        assert_eq!((named.certificates.as_deref(), named.plain_http.join(" ")), (Some("ours"), "c".to_owned()));
+        let alone = Options::mounted(&file).unwrap();
+        assert_eq!((alone.credentials, alone.certificates), (Credentials::Mounted(file), None));
+        // What is named must be there, and what is there must be a file.
+        let failure = all.named(None, Some(Path::new("/not/there")), Vec::new()).unwrap_err();
+        assert_eq!(failure.code, Code::BadArgument);
+        std::fs::remove_file(folder.path().join("ca.crt")).unwrap();
+        std::fs::create_dir(folder.path().join("ca.crt")).unwrap();
+        assert_eq!(mounted().unwrap_err().code, Code::BadArgument);
     }
 
     #[test]

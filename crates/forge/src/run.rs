@@ -7,7 +7,7 @@
 mod agent;
 pub(crate) mod conduct;
 pub(crate) mod follow;
-mod job;
+pub(crate) mod job;
 mod keep;
 pub(crate) mod lease;
 mod pieces;

@@ -166,6 +166,7 @@ impl<'l> Looker<'l> {
             strangers: &[],
             problems: &problems,
             notes: &judged.report.notes,
+            now: judged.report.ended,
         })
     }
 
@@ -427,6 +428,7 @@ impl<'l> Looker<'l> {
             refresh_asked_at: None,
             sync: application.sync,
             health: application.health,
+            unwell: application.unwell.clone(),
             conditions: application.conditions.clone(),
             resources: application.resources.len(),
             revisions: application.revisions.clone(),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use forge_core::digest::Digest;
 use forge_core::oci::{Tree, gzip, media_type as oci};
 use forge_core::release::{ENVIRONMENT, media_type};
+use forge_testkit::campaign::number;
 use forge_testkit::generate::Random;
 use forge_testkit::registry::{Access, Fault, Registry};
 use jiff::{SignedDuration, Timestamp};
@@ -631,6 +632,15 @@ fn what_is_no_good_release_is_refused_with_its_file_and_nothing_of_it_appears() 
             "N004",
             &["ConfigMap `forge-receipt`"],
         ),
+        // What runs could not be compared with it.
+        (
+            of_file(
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: 'nginx:latest'}]}\n",
+            ),
+            3,
+            "N008",
+            &["1 image is not fixed by digest", "`Pod a`: spec.containers[0].image is `nginx:latest`"],
+        ),
         // Another one than was named.
         (
             of_metadata(&|metadata| metadata["project"] = "shop/web".into()),
@@ -882,8 +892,20 @@ fn credentials_are_those_of_a_mounted_secret_and_go_to_their_host_only() {
     assert!(world.registry.requests().iter().any(|request| request.authorization.is_some()));
 }
 
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+#[test]
+fn the_mounted_secret_also_says_which_authorities_count_and_who_speaks_plain_http() {
+    let (mut world, _) = World::flat();
+    world.write("secret/plain-http", "registry.example.com:5000\n");
+    let folder = world.path("secret").to_str().unwrap().to_owned();
+    world.settings.insert("FORGE_REGISTRY_CONFIG", folder);
+    world.render("dev").ok();
+    // What cannot be read is not the same as nothing.
+    for key in ["ca.crt", "plain-http"] {
+        let (mut world, _) = World::flat();
+        world.write(&format!("secret/{key}/file"), "");
+        world.settings.insert("FORGE_REGISTRY_CONFIG", world.path("secret").to_str().unwrap().to_owned());
+        world.render("dev").failed(3, "C007", &[&format!("secret/{key}`: it is not a regular file")]);
+    }
 }
 
 #[test]

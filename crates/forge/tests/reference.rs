@@ -38,6 +38,19 @@ fn the_cli_reference_is_what_help_says() {
 }
 
 #[test]
+fn every_command_that_the_readme_shows_can_be_given() {
+    let readme = fs::read_to_string(docs().join("../README.md")).unwrap();
+    let shown: Vec<&str> = readme.lines().filter(|line| line.starts_with("forge ")).collect();
+    assert!(shown.len() > 20, "{shown:?}");
+    for line in shown {
+        let words = line.split(" # ").next().unwrap_or(line).split_whitespace();
+        if let Err(error) = forge::cli::command().try_get_matches_from(words) {
+            panic!("{line}: {error}");
+        }
+    }
+}
+
+#[test]
 fn the_inputs_of_the_executor_are_those_of_its_table() {
     compare(&docs().join("reference/executor.md"), &forge_core::executor::reference());
 }

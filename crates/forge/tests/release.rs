@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 
 use forge_core::digest::Digest;
 use forge_testkit::registry::Registry;
+use forge_testkit::registry_client::RegistryClient;
+use forge_testkit::releases::{layer, stored};
 use serde_json::Value;
 
 const COMMIT: &str = "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0";
@@ -215,6 +217,12 @@ fn a_folder_holds_one_project_of_a_commit_and_is_written_again_for_the_same() {
     let other = ["build", "source", "--project", "shop/web", "--commit", COMMIT, "--output-layout", "layout"];
     let why = world.forge(&other).failed(3, "C007");
     assert!(why.contains("`shop/api`"), "{why}");
+    // However it would come there.
+    world.forge(&[&other[..other.len() - 1], &["web"]].concat()).ok();
+    for come in ["copy", "pull"] {
+        let why = world.forge(&[come, "./web", "./layout"]).failed(3, "C007");
+        assert!(why.contains("`shop/api`") && why.contains("one for each project"), "{come}: {why}");
+    }
     world.write("source/a.yaml", &settings("2"));
     let built = digest(&world.build(COMMIT, &["--output-layout", "layout"]).ok());
     assert_eq!(digest(&world.forge(&["verify", "layout"]).ok()), built);
@@ -306,6 +314,19 @@ fn a_chart_that_renders_differently_twice_is_refused_and_one_that_fails_says_why
 }
 
 #[test]
+fn a_chart_gives_nothing_away_that_a_link_in_it_leads_to() {
+    let world = World::new();
+    world.write("source/Chart.yaml", "apiVersion: v2\nname: api\nversion: 1.0.0\n");
+    world.write(".docker/config.json", "{}");
+    std::os::unix::fs::symlink("../.docker/config.json", world.path("source/config.json")).unwrap();
+    // Whoever asks helm has lost already.
+    let helm = world.program("helm", "touch \"$(dirname \"$0\")/asked\"");
+    let why = world.build(COMMIT, &["--output-layout", "layout", "--helm", helm.to_str().unwrap()]).failed(6, "Y005");
+    assert!(why.contains("`config.json` is a link"), "{why}");
+    assert!(!world.path("asked").exists() && !world.path("layout").exists());
+}
+
+#[test]
 fn kustomize_builds_overlays() {
     let world = World::new();
     for folder in ["base", "overlays/dev"] {
@@ -332,6 +353,9 @@ fn what_cannot_be_a_release_is_refused_and_nothing_is_written() {
     world.write("source/a.yaml", &settings("1"));
     world.write("source/b.yaml", &settings("2"));
     world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N004");
+    world.write("source/b.yaml", &settings("2").replace("settings", "forge-receipt"));
+    let why = world.build(COMMIT, &["--output-layout", "layout"]).failed(3, "N004");
+    assert!(why.contains("ConfigMap `forge-receipt`"), "{why}");
     world.forge(&["build", "nowhere", "--project", "a/b", "--output-layout", "layout"]).failed(3, "Y007");
     world.forge(&["build", "source", "--project", "a/b", "--output-layout", "layout"]).failed(3, "D006");
     world.build(COMMIT, &["--output-layout", "layout", "--set", "a=1"]).failed(3, "C007");
@@ -447,7 +471,13 @@ fn a_signature_of_another_release_or_too_many_of_them_stop_it() {
     let why = verify().failed(6, "N007");
     assert!(why.contains("10000 signatures"), "{why}");
     // A good one beside it is enough.
-    world.forge(&["verify", &format!("{place}/shop/api:{COMMIT}"), "--key", &public]).ok();
+    let verify = || world.forge(&["verify", &format!("{place}/shop/api:{COMMIT}"), "--key", &public]);
+    verify().ok();
+    // All together they may have the bytes of one manifest: they are in memory at once.
+    let mut large: Value = serde_json::from_slice(&signature).unwrap();
+    large["pad"] = "x".repeat(3 << 20).into();
+    registry.put_manifest(name, kind, large.to_string().as_bytes(), None);
+    verify().failed(3, "N003");
 }
 
 #[test]
@@ -473,6 +503,53 @@ fn what_was_damaged_is_noticed_whatever_is_asked_of_it() {
     let said = world.forge(&["verify", "layout"]);
     assert!(said.stderr.contains("no signature was asked for"), "{}", said.stderr);
     said.ok();
+}
+
+#[test]
+fn what_the_plugin_would_not_render_and_what_says_something_else_of_itself_is_not_verified() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let client = RegistryClient::new(&registry.host());
+    let made = |files: &[(&str, &str)]| {
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
+        let layer = layer(&files).unwrap();
+        let digest = stored(&client, "releases/shop/api", "shop/api", &COMMIT.parse().unwrap(), &layer).unwrap();
+        format!("{}/releases/shop/api@{digest}", registry.host())
+    };
+    let (key, _) = keys("ci");
+    let (object, receipt) = (settings("1"), settings("1").replace("settings", "forge-receipt"));
+    let loose = deployment("nginx:latest", 1);
+    // Each file is within the limits, and all of them together come to more than Argo CD takes.
+    let large: Vec<(String, String)> = (0..5)
+        .map(|n| {
+            let (name, value) = (format!("a{n}"), "x".repeat(13 << 20));
+            let object = serde_json::json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": value},
+            });
+            (format!("{n}.json"), object.to_string())
+        })
+        .collect();
+    let large: Vec<(&str, &str)> = large.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    type Files<'f> = &'f [(&'f str, &'f str)];
+    let cases: [(Files<'_>, &str, &str); 4] = [
+        (&[("a.yaml", &object), ("b.yaml", &receipt)], "N004", "ConfigMap `forge-receipt`"),
+        (&[("a.yaml", &loose)], "N008", "`nginx:latest`"),
+        (&[], "N005", "holds no resources"),
+        (&large, "N003", "more than 67108864 bytes"),
+    ];
+    for (files, id, words) in cases {
+        let name = made(files);
+        for arguments in [&["verify", &name][..], &["inspect", &name, "--show", "resources"][..]] {
+            let why = world.forge(arguments).failed(3, id);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+    // What people are shown of it is not what it holds.
+    let name = made(&[("a.yaml", &object)]);
+    world.forge(&["inspect", &name, "--show", "resources"]).ok();
+    for arguments in [&["verify", &name][..], &["sign", &name, "--key", &key][..]] {
+        let why = world.forge(arguments).failed(3, "N004");
+        assert!(why.contains("the layer for `default` has 0 of `ConfigMap`, which has 1"), "{why}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use forge_core::preflight::Purpose;
 use forge_core::render;
 use forge_core::rights::{self, Request};
 use forge_core::yaml::{Dialect, Limits, Node, read};
-use forge_testkit::registry::Registry;
+use forge_testkit::registry::{Access, Registry};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -1112,4 +1112,35 @@ fn the_executor_says_the_same_with_report_logs_and_files_and_writes_nothing() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), report["verdict"].as_str()), (Some(1), Some("failed")), "{report:#}");
     assert!(report["message"].as_str().unwrap().starts_with("FORGE-D001"), "{report:#}");
+}
+
+#[test]
+fn the_executor_reads_releases_of_a_private_registry_with_what_is_mounted_or_named() {
+    let registry = Registry::start().unwrap();
+    let mut home = Home::new();
+    let receipt = released(&mut home, &registry);
+    let (username, password) = ("forge".to_owned(), "s3cret-of-the-registry".to_owned());
+    let config = json!({"auths": {registry.host(): {"username": username, "password": password}}}).to_string();
+    registry.require(Access::Basic { username, password });
+    let server = serve(deployed(&home.head, &receipt));
+    let ended = |arguments: &[&str]| {
+        let output = executor(&home, &server, &[&["-o", "json"], arguments].concat()).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("s3cret"), "{said}");
+        (output.status.code(), said)
+    };
+    let (code, said) = ended(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("what its release must come to"), "{said}");
+    fs::write(home.folder.path().join("config.json"), &config).unwrap();
+    let (code, said) = ended(&["--registry-config", "config.json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let by_people = |arguments: &[&str]| home.found(deployed(&home.head, &receipt), arguments).0;
+    assert_eq!((by_people(&[]), by_people(&["--registry-config", "../config.json"])), (2, 0));
+    // As Secret `forge-registry` is mounted.
+    let secret = home.folder.path().join("nowhere/registry");
+    fs::create_dir_all(&secret).unwrap();
+    fs::write(secret.join(".dockerconfigjson"), &config).unwrap();
+    let (code, said) = ended(&[]);
+    assert_eq!(code, Some(0), "{said}");
 }

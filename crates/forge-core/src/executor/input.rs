@@ -64,6 +64,9 @@ inputs! {
     RetryMax "--retry-max" "RETRY_MAX" "retries.max" "what the graph says" "But never longer than this";
     Image "--image" "IMAGE" "" "the one that the cluster was prepared with" "The image of forge, by digest, that a cluster is prepared with";
     Charts "--charts" "CHARTS" "" "argo/charts of the GitOps repository, else that of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
+    RegistryConfig "--registry-config" "REGISTRY_CONFIG" "" "Secret forge-registry, where it is mounted" "A file of credentials of registries, as Docker keeps them: of releases, and of charts that come from one";
+    RegistryCa "--registry-ca" "REGISTRY_CA" "" "`ca.crt` of that Secret, where it has one" "A file of certificates, as PEM, of authorities that are trusted for registries besides those of the image";
+    PlainHttp "--plain-http" "PLAIN_HTTP_REGISTRIES" "" "`plain-http` of that Secret, where it has one" "Registries, with their ports, that are asked without TLS, separated by commas";
     With "--with" "WITH" "" "nothing" "What is handed over to Argo CD itself: self-managed-argocd";
     Runner "--runner" "RUNNER" "" "what the workflow-controller allows" "How nodes are run: plugin, or pod where executor plugins are switched off";
     StaleAfter "--stale-after" "STALE_AFTER" "" "10m" "How old Argo CD's comparison may be before a validation calls it stale";

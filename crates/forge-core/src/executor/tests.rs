@@ -103,7 +103,7 @@ fn flag_goes_over_variable_over_file_over_default_in_every_combination() {
 }
 
 /// An input that no file has, what it is by flag and by variable, what holds otherwise, and where it is read.
-const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 18] = [
+const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 21] = [
     (Input::Scope, "stack:a", "app:b", "platform", |i| i.scope.to_string()),
     (Input::DryRun, "true", "false", "false", |i| i.dry_run.to_string()),
     (Input::LogLevel, "error", "TRACE", "info", |i| i.log_level.as_str().to_owned()),
@@ -119,6 +119,9 @@ const TWO_LAYERS: [(Input, &str, &str, &str, Reader); 18] = [
     }),
     (Input::Image, "a@sha256:1", "b@sha256:2", "none", |i| shown(i.image.as_ref())),
     (Input::Charts, "/charts", "oci://registry.example.com/charts", "none", |i| shown(i.charts.as_ref())),
+    (Input::RegistryConfig, "/a.json", "/b.json", "none", |i| shown(i.registry_config.as_ref())),
+    (Input::RegistryCa, "/a.pem", "/b.pem", "none", |i| shown(i.registry_ca.as_ref())),
+    (Input::PlainHttp, "a:5000", "b:5000,c", "", |i| i.plain_http.join(",")),
     (Input::With, "self-managed-argocd", "Self-Managed-ArgoCD", "nothing", |i| {
         (if i.self_managed_argocd { "self-managed-argocd" } else { "nothing" }).to_owned()
     }),
@@ -256,6 +259,21 @@ fn what_cannot_both_be_meant_is_refused() {
         refused(&given(&[], &orphan, None)),
         ["SPAN_ID FORGE-X003 a parent span without a trace: TRACE_ID is not given"]
     );
+}
+
+#[test]
+fn registries_without_tls_are_hosts_and_never_addresses() {
+    let with = |text: &'static str| {
+        let variables: Vec<_> = NEEDED.into_iter().chain([(Input::PlainHttp, text)]).collect();
+        resolve(&given(&[], &variables, None)).map(|inputs| inputs.plain_http)
+    };
+    assert_eq!(with("a:5000, ,b.example.com").unwrap(), ["a:5000", "b.example.com"]);
+    for (text, wrong) in [("http://a:5000", "http://a:5000"), ("a, b/c", "b/c"), ("a b", "a b")] {
+        let told = format!(
+            "PLAIN_HTTP_REGISTRIES FORGE-X001 `{wrong}` is not a host: write it like `registry.example.com:5000`"
+        );
+        assert_eq!(found(&with(text).unwrap_err()), [told]);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::code::{Class, Code};
 use crate::digest::{CommitId, Digest};
 use crate::gate::expression::ExprError;
-use crate::gate::observed::{Health, SyncState};
+use crate::gate::observed::{Health, SyncState, Unwell};
 use crate::gate::receipt::Receipt;
 use crate::gate::wanted::{ContainerKey, ObjectRef};
 use crate::name::{NodeId, clean, clip, cut};
@@ -120,7 +120,11 @@ pub enum WaitingFor {
     /// A container that runs something else.
     Image { container: ContainerKey },
     /// Argo CD's health.
-    Health { health: Health },
+    Health {
+        health: Health,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unwell: Option<Unwell>,
+    },
     /// It is Healthy, and was not for long: it fell before, or its containers were started again.
     Settling { falls: u32, restarts: u32 },
     /// A required object.
@@ -145,6 +149,15 @@ impl WaitingFor {
             Self::Repository { .. } => Some(Act::ReadRepository),
             Self::Receipt => Some(Act::ReadReceipt),
             _ => None,
+        }
+    }
+
+    /// Whether it is the wait that it was before: which resource is behind a health, and what Argo CD says about that, may
+    /// change with every pod that starts.
+    pub fn is_still(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::Health { health, .. }, Self::Health { health: before, .. }) => health == before,
+            _ => self == before,
         }
     }
 }
@@ -173,7 +186,7 @@ impl fmt::Display for WaitingFor {
             }
             Self::Generation { workload } => write!(f, "the controller of {} has not caught up", clip(workload)),
             Self::Image { container } => write!(f, "{container} does not run the wanted image"),
-            Self::Health { health } => write!(f, "health is {health}"),
+            Self::Health { health, unwell } => behind(f, format_args!("health is {health}"), unwell.as_ref()),
             Self::Settling { falls, restarts } => {
                 write!(f, "Healthy, but not for long: it fell {falls} times and restarted {restarts} times")
             }
@@ -239,7 +252,11 @@ pub enum Why {
     /// A container still runs something else.
     WrongImage { container: ContainerKey, wanted: Digest, running: Option<Digest> },
     /// Argo CD's health outlasted its time.
-    Unhealthy { health: Health },
+    Unhealthy {
+        health: Health,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unwell: Option<Unwell>,
+    },
     /// It was Healthy now and then, and never for long enough.
     Flapping { falls: u32, restarts: u32 },
     /// A required object never appeared.
@@ -282,7 +299,7 @@ impl Why {
             | Self::RefreshUnanswered
             | Self::CommitMissing { .. }
             | Self::StaleGeneration { .. }
-            | Self::Unhealthy { health: Health::Progressing } => Class::Timeout,
+            | Self::Unhealthy { health: Health::Progressing, .. } => Class::Timeout,
             Self::ForeignOperation
             | Self::Superseded { .. }
             | Self::FolderMoved
@@ -353,7 +370,7 @@ impl fmt::Display for Why {
             Self::WrongImage { container, wanted, running: None } => {
                 write!(f, "{container} never showed its image; wanted {}", wanted.short(12))
             }
-            Self::Unhealthy { health } => write!(f, "health stayed {health}"),
+            Self::Unhealthy { health, unwell } => behind(f, format_args!("health stayed {health}"), unwell.as_ref()),
             Self::Flapping { falls, restarts } => {
                 write!(f, "it did not stay Healthy: it fell {falls} times and restarted {restarts} times")
             }
@@ -368,6 +385,14 @@ impl fmt::Display for Why {
 /// A sentence and, where there is one, Argo CD's message: cleaned, because it may quote anything.
 fn with(f: &mut fmt::Formatter<'_>, sentence: fmt::Arguments<'_>, message: &str) -> fmt::Result {
     if message.is_empty() { f.write_fmt(sentence) } else { write!(f, "{sentence}: {}", quoted(message)) }
+}
+
+/// A sentence about health and, where Argo CD names it, the resource behind that and what is wrong with it.
+fn behind(f: &mut fmt::Formatter<'_>, sentence: fmt::Arguments<'_>, unwell: Option<&Unwell>) -> fmt::Result {
+    match unwell {
+        Some(Unwell { resource, message }) => with(f, format_args!("{sentence}: {}", clip(resource)), message),
+        None => f.write_fmt(sentence),
+    }
 }
 
 /// What our plugin says, where Argo CD quotes it: its lines as one, without all that Argo CD says before them.
@@ -435,6 +460,40 @@ mod tests {
             let on = WaitingFor::Comparison { message: other.to_owned() };
             assert_eq!(on.act(), Some(Act::RequestRefresh), "{other}");
         }
+    }
+
+    #[test]
+    fn health_names_the_resource_behind_it_and_its_words_make_no_other_wait() {
+        let unwell = |message: &str| {
+            let (resource, message) = ("Deployment/shop/api".to_owned(), message.to_owned());
+            Some(Unwell { resource, message })
+        };
+        let on = |health, unwell| WaitingFor::Health { health, unwell };
+        let one = on(Health::Progressing, unwell("1 of 3 updated\u{1b}[2J"));
+        assert_eq!(one.to_string(), "health is Progressing: Deployment/shop/api: 1 of 3 updated\u{fffd}[2J");
+        let why = Why::Unhealthy { health: Health::Degraded, unwell: unwell("") };
+        assert_eq!(why.to_string(), "health stayed Degraded: Deployment/shop/api");
+        assert_eq!(why.class(), Class::Unhealthy);
+        let long = Why::Unhealthy { health: Health::Progressing, unwell: unwell(&"x".repeat(5000)) };
+        assert!(long.to_string().len() < 400 && long.class() == Class::Timeout, "{long}");
+        for same in [on(Health::Progressing, unwell("2 of 3 updated")), on(Health::Progressing, None)] {
+            assert!(one != same && one.is_still(&same) && same.is_still(&one));
+        }
+        for other in [on(Health::Degraded, unwell("1 of 3 updated\u{1b}[2J")), WaitingFor::Tree] {
+            assert!(!one.is_still(&other) && !other.is_still(&one) && other.is_still(&other));
+        }
+    }
+
+    #[test]
+    fn what_was_stored_before_resources_were_named_is_still_read() {
+        let old = r#"{"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}}"#;
+        let decision: Decision = serde_json::from_str(old).unwrap();
+        let why = Why::Unhealthy { health: Health::Degraded, unwell: None };
+        assert_eq!(decision, Decision::Failed(Failure::from(why)));
+        assert_eq!(serde_json::to_value(&decision).unwrap(), serde_json::from_str::<serde_json::Value>(old).unwrap());
+        let old = r#"{"type": "health", "health": "Progressing"}"#;
+        let on: WaitingFor = serde_json::from_str(old).unwrap();
+        assert_eq!(on, WaitingFor::Health { health: Health::Progressing, unwell: None });
     }
 
     #[test]

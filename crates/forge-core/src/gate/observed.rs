@@ -63,6 +63,9 @@ pub struct Progress {
     pub foreign_seen: bool,
     /// When we asked for its end.
     pub terminated_at: Option<Timestamp>,
+    /// Since when there is no such Application, from the moment on at which the node became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent_since: Option<Timestamp>,
     /// When Argo CD had rendered anew, past everything that it keeps, because what it showed was not rendered of the wanted
     /// release. That is asked for once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,6 +119,9 @@ pub struct ApplicationState {
     pub sync: SyncState,
     /// `.status.health.status`.
     pub health: Health,
+    /// The resource behind that health, where it is not Healthy and Argo CD names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwell: Option<Unwell>,
     /// Comparison errors.
     #[serde(default)]
     pub conditions: Vec<String>,
@@ -133,6 +139,17 @@ pub struct ApplicationState {
     pub render_unread: bool,
     /// Workloads, containers and objects; absent until read.
     pub tree: Option<Tree>,
+}
+
+/// The resource behind an Application's health. What is said of it is for people: no decision rests on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unwell {
+    /// `Kind/namespace/name`.
+    pub resource: String,
+    /// What Argo CD says about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// An operation of Argo CD.
@@ -285,6 +302,12 @@ impl Tree {
         self.crashes() || again.filter_map(|container| container.started).any(|started| started > moment)
     }
 
+    /// How often the container was started again that was most often, of those that run or are held back.
+    pub fn restarts(&self) -> u32 {
+        let there = self.containers.iter().filter(|container| container.running || container.held_back);
+        there.map(|container| container.restarts).max().unwrap_or(0)
+    }
+
     /// Whether a container crashes so often that Kubernetes holds it back.
     pub fn crashes(&self) -> bool {
         self.containers.iter().any(|container| container.held_back)
@@ -313,7 +336,7 @@ pub struct Container {
     pub running: bool,
     /// From the imageID in the pod's status, never from its spec.
     pub image: Option<Digest>,
-    /// How often it was started again, the last time not long ago.
+    /// How often it was started again, the last time not long ago; of one that is held back, ever.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
     /// It has crashed, and Kubernetes waits before it starts it again.
@@ -369,6 +392,9 @@ pub fn remember(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Progres
     if progress.ready_at.is_none() && wanted.predecessors.iter().all(proven) {
         progress.ready_at = Some(now);
     }
+    // One that was there and is gone for a moment has its time from then on.
+    let absent = observed.application.is_none() && progress.ready_at.is_some();
+    progress.absent_since = absent.then_some(progress.absent_since.unwrap_or(now));
     let owner = owner(wanted, observed);
     match owner {
         Owner::Foreign(operation) if operation.phase.is_running() => {
@@ -452,6 +478,10 @@ mod tests {
             assert_eq!(tree.restarted_after(moment), wanted, "{tree:?}");
         }
         let held_back = Container { held_back: true, ..container(4, false, "2026-01-01T11:00:00Z") };
-        assert!(Tree { containers: vec![held_back], ..Tree::default() }.restarted_after(moment));
+        let gone = container(9, false, "2026-01-01T11:00:00Z");
+        let running = container(2, true, "2026-01-01T11:00:00Z");
+        let tree = Tree { containers: vec![gone, running, held_back], ..Tree::default() };
+        assert!(tree.restarted_after(moment));
+        assert_eq!((tree.restarts(), Tree::default().restarts()), (4, 0));
     }
 }

@@ -76,8 +76,8 @@ pub(super) fn check(
     render(wanted, state, anew)?;
     // Before the tree: what was read of it while it still changed would be thrown away.
     if state.health != Health::Healthy {
-        let health = state.health;
-        return Err(time(WaitingFor::Health { health }, Why::Unhealthy { health }));
+        let (health, unwell) = (state.health, state.unwell.clone());
+        return Err(time(WaitingFor::Health { health, unwell: unwell.clone() }, Why::Unhealthy { health, unwell }));
     }
     let tree = state.tree.as_ref().ok_or_else(|| unread(WaitingFor::Tree))?;
     workloads(tree)?;

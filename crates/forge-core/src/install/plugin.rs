@@ -9,15 +9,13 @@ use serde_json::{Value, json};
 
 use super::values::merged;
 use crate::preflight::{Purpose, items, text};
-use crate::render::{MANAGED_BY, is_ours};
+use crate::render::{MANAGED_BY, REGISTRY_SECRET, REGISTRY_SECRET_PATH, is_ours};
 
 /// By this name Applications ask for the plugin; its container has it too.
 pub const CMP: &str = "catalyst-forge-cmp";
 /// The ConfigMap in Argo CD's namespace whose `policy.yaml` says which signatures a release needs. Who answers for the cluster
 /// makes it; without it only the repository asks for any.
 pub const POLICY_MAP: &str = "forge-signatures";
-/// The Secret in Argo CD's namespace with credentials of registries, of type `kubernetes.io/dockerconfigjson`.
-pub const REGISTRY_SECRET: &str = "forge-registry";
 /// The ConfigMap beside Argo Workflows that says under which policy everything was rendered last.
 pub const POLICY_SEEN: &str = "forge-signatures-seen";
 /// The annotation of pods of the repo-server that were made anew for another policy.
@@ -162,7 +160,7 @@ pub(super) fn sidecar(image: &str) -> Value {
             // Not that of the repo-server, which holds repositories of others.
             {"name": "forge-cmp-tmp", "mountPath": "/tmp"},
             {"name": "forge-cmp-policy", "mountPath": "/etc/forge/cmp", "readOnly": true},
-            {"name": "forge-cmp-registry", "mountPath": "/secrets/registry", "readOnly": true},
+            {"name": "forge-cmp-registry", "mountPath": REGISTRY_SECRET_PATH, "readOnly": true},
         ],
     })
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metadata::SCHEMA_VERSION;
+use super::receipt::is_no_receipt;
 use super::{
-    ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, ImageReference, LayerSummary, Limits, PROJECT,
-    ReleaseError, ReleaseMetadata, Source, media_type, pack,
+    ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, LayerSummary, Limits, PROJECT, ReleaseError,
+    ReleaseMetadata, Source, media_type, pack,
 };
 use crate::name::{EnvironmentName, ProjectId, clip};
 use crate::oci::{Annotations, Artifact, Descriptor, Layout};
@@ -58,6 +59,9 @@ pub fn assemble(inputs: &Inputs, limits: &Limits) -> Result<Assembled, ReleaseEr
         }
         if documents.is_empty() {
             return Err(ReleaseError::Empty { what: format!("layer `{name}`") });
+        }
+        for document in documents {
+            is_no_receipt(&format!("layer `{name}`"), document)?;
         }
     }
     pinned(&inputs.layers)?;
@@ -122,19 +126,11 @@ fn annotations(inputs: &Inputs) -> Annotations {
 fn pinned(layers: &BTreeMap<String, Vec<Document>>) -> Result<(), ReleaseError> {
     let mut loose = BTreeSet::new();
     for document in layers.values().flatten() {
-        for found in document.images() {
-            match found.image.parse::<ImageReference>() {
-                Ok(image) if image.is_pinned() => {}
-                Ok(_) => {
-                    loose.insert(format!("`{}`: {} is `{}`", document.key(), found.at, clip(&found.image)));
-                }
-                Err(error) => {
-                    loose.insert(format!("`{}`: {}: {error}", document.key(), found.at));
-                }
-            }
-        }
+        document.each_loose_image(&mut |image| {
+            loose.insert(image);
+        });
     }
-    if loose.is_empty() { Ok(()) } else { Err(ReleaseError::NotPinned(loose.into_iter().collect())) }
+    if loose.is_empty() { Ok(()) } else { Err(ReleaseError::not_pinned(loose.into_iter().collect())) }
 }
 
 fn layer(
@@ -150,26 +146,12 @@ fn layer(
     too_large(what.clone(), documents.len() as u64, limits.entries as u64, "documents")?;
     // What an archive adds to every file, at most, and at its end.
     let (mut output, mut extracted) = (0_u64, 1024_u64);
-    let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
-    let mut definitions = BTreeSet::new();
-    let mut images = BTreeSet::new();
     for document in documents {
         let length = document.text().len() as u64;
         too_large(format!("`{}` in {what}", document.key()), length, limits.file as u64, "bytes")?;
         // With the line that separates it from the one before.
         output = output.saturating_add(length + 4);
         extracted = extracted.saturating_add(512 + length.next_multiple_of(512));
-        let count = kinds.entry(document.kind_and_group()).or_default();
-        *count = count.saturating_add(1);
-        if document.is_definition() {
-            definitions.insert(document.name.clone());
-        }
-        images.extend(
-            document
-                .images()
-                .into_iter()
-                .filter_map(|found| found.image.parse::<ImageReference>().ok().map(|image| image.to_string())),
-        );
     }
     too_large(format!("what {what} renders to"), output, limits.output, "bytes")?;
     too_large(what.clone(), extracted, limits.extracted, "unpacked bytes")?;
@@ -179,13 +161,7 @@ fn layer(
     })?;
     too_large(what, packed.len() as u64, limits.compressed, "bytes")?;
     let blob = layout.blob(media_type::RESOURCES, packed);
-    let summary = LayerSummary {
-        digest: blob.digest.clone(),
-        documents: u32::try_from(documents.len()).unwrap_or(u32::MAX),
-        kinds,
-        definitions: definitions.into_iter().collect(),
-        images: images.into_iter().collect(),
-    };
+    let summary = LayerSummary::of(&blob.digest, documents);
     Ok((blob, summary))
 }
 
@@ -322,6 +298,8 @@ mod tests {
             refused(&[("dev", &format!("{a}{a}"))], &limits)
                 .contains("layer `dev` holds `Deployment.apps shop/a` twice")
         );
+        let receipt = format!("{a}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: forge-receipt}}\n");
+        assert!(refused(&[("dev", &receipt)], &limits).contains("layer `dev`: it holds ConfigMap `forge-receipt`"));
         let b = deployment("b", &image());
         for (limits, why) in [
             (Limits { file: 100, ..limits }, "`Deployment.apps shop/a` in layer `dev` has "),

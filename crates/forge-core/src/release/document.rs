@@ -9,7 +9,7 @@ use serde_json::{Number, Value};
 use super::json::{self, Refused};
 use super::{ImageReference, Limits, ReleaseError};
 use crate::digest::Digest;
-use crate::name::{MAX_NAME, clip, is_label};
+use crate::name::{MAX_NAME, clip, cut, is_label};
 use crate::yaml::{self, Dialect, Position, ProblemKind};
 
 /// Longest name of an object.
@@ -87,20 +87,20 @@ pub fn documents(path: &str, bytes: &[u8], limits: &Limits) -> Result<Vec<Docume
     let at = |at: Position| format!("`{file}:{at}`");
     let text = yaml::decode_text(bytes).map_err(|problem| ReleaseError::malformed(at(problem.at), problem.message))?;
     let mut found = Vec::new();
+    let values = json::most_values(limits.file);
     // JSON is YAML, but for escapes of characters beyond the first plane, and its own reader is faster.
     if text.trim_start().starts_with('{') {
-        match json::parse(text.as_bytes(), limits.depth) {
+        match json::parse(text.as_bytes(), limits.depth, values) {
             Ok(value) => {
                 take(&format!("`{file}`"), value, limits, &mut found)?;
                 return Ok(found);
             }
             Err(Refused::Ambiguous(why)) => return Err(ReleaseError::malformed(format!("`{file}`"), why)),
-            Err(Refused::Deep(why)) => return Err(ReleaseError::Beyond { what: format!("`{file}`"), why }),
+            Err(Refused::Beyond(why)) => return Err(ReleaseError::Beyond { what: format!("`{file}`"), why }),
             Err(Refused::Syntax(_)) => {}
         }
     }
-    // A value takes some ten bytes in a file, and more than a hundred in memory.
-    let bounds = yaml::Limits { bytes: limits.file, depth: limits.depth, nodes: limits.file / 8 };
+    let bounds = yaml::Limits { bytes: limits.file, depth: limits.depth, nodes: values };
     let stream = yaml::read(text, Dialect::Kubernetes, bounds);
     if let Some(problem) = stream.problems.into_iter().next() {
         let (what, why) = (at(problem.at), problem.message);
@@ -352,14 +352,30 @@ impl Document {
         }
     }
 
+    /// Gives a sentence about every image that is not fixed by digest to `found`.
+    pub(super) fn each_loose_image(&self, found: &mut dyn FnMut(String)) {
+        self.each_use(&mut |steps, image| match image.parse::<ImageReference>() {
+            Ok(reference) if reference.is_pinned() => {}
+            Ok(_) => found(format!("`{}`: {} is `{}`", self.key(), cut(&shown(steps), LONGEST_NAME), clip(image))),
+            Err(error) => found(format!("`{}`: {}: {error}", self.key(), cut(&shown(steps), LONGEST_NAME))),
+        });
+    }
+
     fn uses(&self) -> Vec<Use> {
         let mut found = Vec::new();
+        self.each_use(&mut |steps, image| {
+            found.push(Use { at: shown(steps), pointer: pointer(steps), image: image.to_owned() });
+        });
+        found
+    }
+
+    /// Gives every image that it names to `found`, with the steps that lead to it.
+    fn each_use(&self, found: &mut dyn FnMut(&[Step<'_>], &str)) {
         let silent = matches!((self.group(), self.kind.as_str()), ("", "ConfigMap" | "Secret")) || self.is_definition();
         if !silent {
             let templated = self.group() == "argoproj.io";
-            walk(&self.value, &mut Vec::new(), templated, &mut found);
+            walk(&self.value, &mut Vec::new(), templated, found);
         }
-        found
     }
 }
 
@@ -377,7 +393,7 @@ enum Step<'v> {
     Item(usize),
 }
 
-fn walk<'v>(value: &'v Value, steps: &mut Vec<Step<'v>>, templated: bool, found: &mut Vec<Use>) {
+fn walk<'v>(value: &'v Value, steps: &mut Vec<Step<'v>>, templated: bool, found: &mut dyn FnMut(&[Step<'_>], &str)) {
     match value {
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
@@ -391,7 +407,7 @@ fn walk<'v>(value: &'v Value, steps: &mut Vec<Step<'v>>, templated: bool, found:
                 match value {
                     Value::String(text) if is_image(steps, field, text) && !(templated && text.contains("{{")) => {
                         steps.push(Step::Field(field));
-                        found.push(Use { at: shown(steps), pointer: pointer(steps), image: text.clone() });
+                        found(steps, text);
                         steps.pop();
                     }
                     Value::Array(_) | Value::Object(_) => {

@@ -32,10 +32,11 @@ pub fn expected(documents: &[Document], config: &[Document], namespace: &str) ->
 
 /// The containers of a workload, and the digests of their images.
 fn images(document: &Document, namespace: &str) -> Vec<(ContainerKey, Digest)> {
-    let Some(place) = containers(document) else { return Vec::new() };
+    let Some(spec) = pod_spec(document) else { return Vec::new() };
     let namespace = document.namespace.as_deref().unwrap_or(namespace);
     let workload = format!("{}/{namespace}/{}", document.kind, document.name);
-    let found = document.value.pointer(place).and_then(Value::as_array).into_iter().flatten();
+    let all = |field: &str| spec.get(field).and_then(Value::as_array).into_iter().flatten();
+    let found = all("containers").chain(all("initContainers").filter(|container| is_sidecar(container)));
     let named = |container: &Value| {
         let name = container.get("name").and_then(Value::as_str)?;
         let image: ImageReference = container.get("image").and_then(Value::as_str)?.parse().ok()?;
@@ -44,17 +45,23 @@ fn images(document: &Document, namespace: &str) -> Vec<(ContainerKey, Digest)> {
     found.filter_map(named).collect()
 }
 
-/// Where a kind has the containers that it runs as long as it is there. What a CronJob started before a release came runs on
-/// with what it was started with, so its pods say nothing about the release.
-fn containers(document: &Document) -> Option<&'static str> {
-    match (document.group(), document.kind.as_str()) {
+/// Whether what begins before the containers of a pod runs on beside them.
+pub fn is_sidecar(init_container: &Value) -> bool {
+    init_container.get("restartPolicy").and_then(Value::as_str) == Some("Always")
+}
+
+/// What a kind says of the pods that it runs as long as it is there. What a CronJob started before a release came runs on with what
+/// it was started with, so its pods say nothing about the release.
+fn pod_spec(document: &Document) -> Option<&Value> {
+    let place = match (document.group(), document.kind.as_str()) {
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
         | ("", "ReplicationController")
         | ("batch", "Job")
-        | ("argoproj.io", "Rollout") => Some("/spec/template/spec/containers"),
-        ("", "Pod") => Some("/spec/containers"),
-        _ => None,
-    }
+        | ("argoproj.io", "Rollout") => "/spec/template/spec",
+        ("", "Pod") => "/spec",
+        _ => return None,
+    };
+    document.value.pointer(place)
 }
 
 #[cfg(test)]
@@ -104,6 +111,17 @@ mod tests {
                 "StatefulSet/other/x/side b",
             ]
         );
+    }
+
+    #[test]
+    fn sidecars_that_begin_before_the_containers_are_named_with_them() {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\nspec:\n  initContainers:\n    - {{name: once, image: r.example.com/once@{A}}}\n    - {{name: proxy, image: r.example.com/proxy@{B}, restartPolicy: Always}}\n  containers: [{{name: app, image: r.example.com/app@{A}}}]\n"
+        );
+        let found = expected(&read(&text), &[], "shop-api");
+        let shown: Vec<String> =
+            found.images.iter().map(|(key, digest)| format!("{key} {}", digest.short(1))).collect();
+        assert_eq!(shown, ["Pod/shop-api/x/app a", "Pod/shop-api/x/proxy b"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! JSON that is read strictly: no key twice, no deeper than allowed, nothing after it. Two readers that disagree about the
+//! JSON that is read strictly: no key twice, no deeper and no more than allowed, nothing after it. Two readers that disagree about the
 //! same bytes are how a signature comes to cover something else than what is deployed.
 
 use std::cell::Cell;
@@ -11,33 +11,39 @@ use serde_json::{Map, Value};
 use super::ReleaseError;
 use crate::name::clip;
 
+/// How many values are taken of what may have so many bytes. Two bytes are enough for a value, which takes some hundred in memory; what
+/// people write has more, and what is small may be as dense as it likes.
+pub(super) fn most_values(bytes: usize) -> usize {
+    (bytes / 32).max(1024)
+}
+
 /// Why bytes are not taken as JSON.
 pub(super) enum Refused {
     /// They are none.
     Syntax(String),
     /// They are, but two readers could take them for two things.
     Ambiguous(String),
-    /// Nested too deep.
-    Deep(String),
+    /// Nested too deep, or too many values.
+    Beyond(String),
 }
 
 /// Reads one JSON value of a release.
-pub(super) fn read(what: &str, bytes: &[u8], depth: usize) -> Result<Value, ReleaseError> {
-    parse(bytes, depth).map_err(|refused| match refused {
+pub(super) fn read(what: &str, bytes: &[u8], depth: usize, values: usize) -> Result<Value, ReleaseError> {
+    parse(bytes, depth, values).map_err(|refused| match refused {
         Refused::Syntax(why) => ReleaseError::malformed(what, format!("it is not JSON: {why}")),
         Refused::Ambiguous(why) => ReleaseError::malformed(what, why),
-        Refused::Deep(why) => ReleaseError::Beyond { what: what.to_owned(), why },
+        Refused::Beyond(why) => ReleaseError::Beyond { what: what.to_owned(), why },
     })
 }
 
-/// Reads one JSON value.
-pub(super) fn parse(bytes: &[u8], depth: usize) -> Result<Value, Refused> {
-    let too_deep = Cell::new(false);
+/// Reads one JSON value, of so many levels and, with all that is in it, so many values.
+pub(super) fn parse(bytes: &[u8], depth: usize, values: usize) -> Result<Value, Refused> {
+    let (beyond, taken) = (Cell::new(false), Cell::new(0));
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let strict = Strict { left: depth, most: depth, too_deep: &too_deep };
+    let strict = Strict { left: depth, most: depth, values, taken: &taken, beyond: &beyond };
     let value = strict.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     value.map_err(|error| match error.classify() {
-        _ if too_deep.get() => Refused::Deep(error.to_string()),
+        _ if beyond.get() => Refused::Beyond(error.to_string()),
         Category::Data => Refused::Ambiguous(error.to_string()),
         Category::Io | Category::Syntax | Category::Eof => Refused::Syntax(error.to_string()),
     })
@@ -59,7 +65,10 @@ pub(super) fn has_control_characters(value: &Value) -> bool {
 struct Strict<'c> {
     left: usize,
     most: usize,
-    too_deep: &'c Cell<bool>,
+    /// How many values there may be, and how many there were.
+    values: usize,
+    taken: &'c Cell<usize>,
+    beyond: &'c Cell<bool>,
 }
 
 impl Strict<'_> {
@@ -67,17 +76,27 @@ impl Strict<'_> {
         match self.left.checked_sub(1) {
             Some(left) => Ok(Self { left, ..self }),
             None => {
-                self.too_deep.set(true);
+                self.beyond.set(true);
                 Err(E::custom(format!("nested deeper than {} levels", self.most)))
             }
         }
+    }
+
+    /// Counts a value before there is one.
+    fn counted<E: serde::de::Error>(self) -> Result<Self, E> {
+        self.taken.set(self.taken.get().saturating_add(1));
+        if self.taken.get() <= self.values {
+            return Ok(self);
+        }
+        self.beyond.set(true);
+        Err(E::custom(format!("more than {} values", self.values)))
     }
 }
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
+        deserializer.deserialize_any(self.counted()?)
     }
 }
 
@@ -144,7 +163,7 @@ mod tests {
     use super::*;
 
     fn said(text: &str, depth: usize) -> String {
-        read("it", text.as_bytes(), depth).map_or_else(|error| error.to_string(), |value| value.to_string())
+        read("it", text.as_bytes(), depth, 1_000_000).map_or_else(|error| error.to_string(), |value| value.to_string())
     }
 
     #[test]
@@ -164,14 +183,24 @@ mod tests {
         for text in ["", "{", "{} {}", "{}x", "{'a':1}", "nul", "[1,]"] {
             assert!(said(text, 9).starts_with("it: it is not JSON: "), "{text}: {}", said(text, 9));
         }
-        assert!(read("it", b"\"\xff\"", 9).is_err());
+        assert!(read("it", b"\"\xff\"", 9, 9).is_err());
+    }
+
+    #[test]
+    fn values_are_counted_wherever_they_are() {
+        for (text, values) in [("[0,0,0]", 4), (r#"{"a":{"b":[]},"c":"x"}"#, 4), ("1", 1)] {
+            assert!(read("it", text.as_bytes(), 9, values).is_ok(), "{text}");
+            let said = read("it", text.as_bytes(), 9, values - 1).unwrap_err();
+            assert_eq!(said.code(), crate::code::Code::ReleaseTooLarge, "{said}");
+            assert!(said.to_string().contains(&format!("more than {} values", values - 1)), "{said}");
+        }
     }
 
     #[test]
     fn characters_that_drive_terminals_are_seen_wherever_they_are() {
         for text in [r#""\u001b[31m""#, r#"["\u0007"]"#, r#"{"a":{"\n":1}}"#] {
-            assert!(has_control_characters(&parse(text.as_bytes(), 9).ok().unwrap()), "{text}");
+            assert!(has_control_characters(&parse(text.as_bytes(), 9, 9).ok().unwrap()), "{text}");
         }
-        assert!(!has_control_characters(&parse(br#"{"a":["b",1,null]}"#, 9).ok().unwrap()));
+        assert!(!has_control_characters(&parse(br#"{"a":["b",1,null]}"#, 9, 9).ok().unwrap()));
     }
 }

@@ -35,7 +35,7 @@ impl Manifest {
             return Err(too_large(WHAT, bytes.len() as u64, limits.manifest as u64));
         }
         same(WHAT, Digest::of(bytes), wanted)?;
-        let value = json::read(WHAT, bytes, limits.depth)?;
+        let value = json::read(WHAT, bytes, limits.depth, json::most_values(limits.manifest))?;
         let Value::Object(fields) = &value else {
             return Err(bad("it is not an object"));
         };
@@ -140,7 +140,8 @@ pub fn is_ours(bytes: &[u8], limits: &Limits) -> bool {
     if bytes.len() > limits.manifest {
         return false;
     }
-    let Ok(value) = json::parse(bytes, limits.depth) else { return false };
+    let values = json::most_values(limits.manifest);
+    let Ok(value) = json::parse(bytes, limits.depth, values) else { return false };
     let artifact_type = value.get("artifactType").or_else(|| value.pointer("/config/mediaType"));
     artifact_type.and_then(Value::as_str) == Some(media_type::RELEASE)
 }

@@ -1,11 +1,11 @@
 //! What a release says of itself: where it comes from, who built it, what it holds. JSON, with a published schema.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Limits, ReleaseError, json, whole};
+use super::{Document, ImageReference, Limits, ReleaseError, json, whole};
 use crate::digest::{CommitId, Digest};
 use crate::name::{EnvironmentName, ProjectId, clip};
 use crate::oci::Descriptor;
@@ -88,7 +88,69 @@ pub struct LayerSummary {
     pub images: Vec<String>,
 }
 
+impl LayerSummary {
+    /// What these documents, in a layer of this digest, come to.
+    pub fn of(digest: &Digest, documents: &[Document]) -> Self {
+        let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
+        let mut definitions = BTreeSet::new();
+        let mut images = BTreeSet::new();
+        for document in documents {
+            let count = kinds.entry(document.kind_and_group()).or_default();
+            *count = count.saturating_add(1);
+            if document.is_definition() {
+                definitions.insert(document.name.clone());
+            }
+            let named = document.images().into_iter();
+            images.extend(named.filter_map(|found| Some(found.image.parse::<ImageReference>().ok()?.to_string())));
+        }
+        Self {
+            digest: digest.clone(),
+            documents: u32::try_from(documents.len()).unwrap_or(u32::MAX),
+            kinds,
+            definitions: definitions.into_iter().collect(),
+            images: images.into_iter().collect(),
+        }
+    }
+}
+
 impl ReleaseMetadata {
+    /// Compares what it says of a layer with what the layer holds: people read this, and nobody reads the layer.
+    ///
+    /// # Errors
+    /// With the first difference.
+    pub fn agrees(&self, environment: &str, layer: &LayerSummary) -> Result<(), ReleaseError> {
+        let bad = |why: String| Err(ReleaseError::malformed("the metadata of the release", why));
+        let of = format!("the layer for `{}`", clip(environment));
+        let Some(said) = self.resources.get(environment) else {
+            return bad(format!("it does not speak of {of}"));
+        };
+        if said.digest != layer.digest {
+            return bad(format!("it says that {of} is `{}`, which is `{}`", said.digest, layer.digest));
+        }
+        if said.documents != layer.documents {
+            return bad(format!("it says that {of} has {} documents, which has {}", said.documents, layer.documents));
+        }
+        let count = |kinds: &BTreeMap<String, u32>, kind: &str| kinds.get(kind).copied().unwrap_or_default();
+        for kind in said.kinds.keys().chain(layer.kinds.keys()) {
+            let (told, found) = (count(&said.kinds, kind), count(&layer.kinds, kind));
+            if told != found {
+                return bad(format!("it says that {of} has {told} of `{}`, which has {found}", clip(kind)));
+            }
+        }
+        for (what, told, found) in
+            [("definition", &said.definitions, &layer.definitions), ("image", &said.images, &layer.images)]
+        {
+            let (told, found): (BTreeSet<_>, BTreeSet<_>) = (told.iter().collect(), found.iter().collect());
+            if let Some(name) = told.difference(&found).next() {
+                return bad(format!("it says that {of} has {what} `{}`, which has not", clip(name)));
+            }
+            if let Some(name) = found.difference(&told).next() {
+                return bad(format!("it does not say that {of} has {what} `{}`", clip(name)));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the metadata that a manifest points at. Fields that we do not know are left alone: a later Forge may say more.
     ///
     /// # Errors
@@ -100,7 +162,7 @@ impl ReleaseMetadata {
             return Err(ReleaseError::TooLarge { what: what.to_owned(), found, limit, unit: "bytes" });
         }
         whole(what, bytes, descriptor)?;
-        let value = json::read(what, bytes, limits.depth)?;
+        let value = json::read(what, bytes, limits.depth, json::most_values(limits.manifest))?;
         match value.get("schemaVersion").and_then(serde_json::Value::as_u64) {
             Some(version) if version == u64::from(SCHEMA_VERSION) => {}
             Some(version) => {
@@ -172,6 +234,36 @@ mod tests {
             text.starts_with(r#"{"artifacts":[],"builder":{"name":"forge","version":"0.1.0"},"project":"shop/api","#)
         );
         assert!(!text.contains("repository") && !text.contains(r#""version":null"#), "{text}");
+    }
+
+    #[test]
+    fn what_it_says_of_a_layer_must_be_what_the_layer_holds() {
+        let image = format!("docker.io/library/nginx@{}", Digest::of(b"image"));
+        let text = format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: a}}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{containers: [{{name: a, image: '{image}'}}]}}}}}}\n"
+        );
+        let documents = crate::release::documents("a.yaml", text.as_bytes(), &Limits::default()).unwrap();
+        let held = LayerSummary::of(&Digest::of(b"layer"), &documents);
+        assert_eq!(sample().resources["default"], held);
+        sample().agrees("default", &held).unwrap();
+        let told = |change: &dyn Fn(&mut LayerSummary)| {
+            let mut metadata = sample();
+            change(metadata.resources.get_mut("default").unwrap());
+            metadata.agrees("default", &held).unwrap_err().to_string()
+        };
+        let said = told(&|said| said.digest = Digest::of(b"other"));
+        assert!(said.contains("it says that the layer for `default` is `sha256:"), "{said}");
+        let said = told(&|said| said.documents = 3);
+        assert!(said.contains("the layer for `default` has 3 documents, which has 2"), "{said}");
+        let said = told(&|said| said.kinds.clear());
+        assert!(said.contains("has 0 of `Deployment.apps`, which has 1"), "{said}");
+        let said = told(&|said| said.definitions.push("as.b.example".to_owned()));
+        assert!(said.contains("has definition `as.b.example`, which has not"), "{said}");
+        let said = told(&|said| said.images.clear());
+        assert!(said.contains("it does not say that the layer for `default` has image `docker.io/"), "{said}");
+        let said = told(&|said| said.images.push("quay.io/b".to_owned()));
+        assert!(said.contains("has image `quay.io/b`, which has not"), "{said}");
+        assert!(sample().agrees("dev", &held).unwrap_err().to_string().contains("does not speak of"));
     }
 
     #[test]

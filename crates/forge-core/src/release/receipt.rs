@@ -4,11 +4,20 @@
 
 use serde_json::json;
 
-use super::Document;
+use super::{Document, ReleaseError};
 use crate::digest::Digest;
 
 /// The name of the ConfigMap.
 pub const RECEIPT: &str = "forge-receipt";
+
+/// Refuses what only the plugin may say, in a file or a layer: by the receipt the gate knows what was rendered.
+pub(super) fn is_no_receipt(what: &str, document: &Document) -> Result<(), ReleaseError> {
+    if document.kind != "ConfigMap" || !document.group().is_empty() || document.name != RECEIPT {
+        return Ok(());
+    }
+    let why = format!("it holds ConfigMap `{RECEIPT}`, expected no object of this name: the plugin writes it");
+    Err(ReleaseError::malformed(what, why))
+}
 
 /// The receipt of a rendering: the pointer's bytes, the release, and all of the output before the receipt itself.
 pub fn receipt(pointer: &Digest, release: &Digest, output: &Digest) -> Document {

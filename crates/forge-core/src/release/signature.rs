@@ -299,7 +299,8 @@ pub fn read(manifest: &[u8], limits: &Limits) -> Result<SignatureManifest, Signa
             most: limits.manifest as u64,
         });
     }
-    let value = json::parse(manifest, limits.depth).map_err(|refused| malformed(why(refused)))?;
+    let values = json::most_values(limits.manifest);
+    let value = json::parse(manifest, limits.depth, values).map_err(|refused| malformed(why(refused)))?;
     if !value.is_object() {
         return Err(malformed("it is not an object".to_owned()));
     }
@@ -374,7 +375,7 @@ pub fn verify<'k>(
     }
     let signature = decoded(signature)?;
     let malformed = |why: String| SignatureError::Malformed { what: WHAT, why };
-    let value = json::parse(payload, DEEPEST_PAYLOAD).map_err(|refused| malformed(why(refused)))?;
+    let value = json::parse(payload, DEEPEST_PAYLOAD, LARGEST_PAYLOAD).map_err(|refused| malformed(why(refused)))?;
     let named = claim(&value).map_err(malformed)?;
     if named != manifest.as_str() {
         return Err(SignatureError::OtherDigest { named: clip(named), wanted: manifest.clone() });
@@ -418,7 +419,7 @@ fn text<'v>(fields: &'v Map<String, Value>, name: &str) -> Result<&'v str, Strin
 fn why(refused: json::Refused) -> String {
     match refused {
         json::Refused::Syntax(why) => format!("it is not JSON: {}", clip(&why)),
-        json::Refused::Ambiguous(why) | json::Refused::Deep(why) => clip(&why),
+        json::Refused::Ambiguous(why) | json::Refused::Beyond(why) => clip(&why),
     }
 }
 

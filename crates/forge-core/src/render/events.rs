@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::bootstrap::{Placed, metadata, placed};
 use super::policy::Policy;
-use super::workflow::{ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places};
+use super::workflow::{
+    ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, Places, REGISTRY_SECRET,
+    REGISTRY_SECRET_PATH,
+};
 use super::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL, is_ours};
 use crate::executor::Domain;
 use crate::format::{Environment, Repository, Schedule, Sync};
@@ -370,6 +373,7 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                             {"name": "config", "mountPath": "/config", "readOnly": true},
                             {"name": ARGOCD_SECRET, "mountPath": ARGOCD_SECRET_PATH, "readOnly": true},
                             {"name": GIT_SECRET, "mountPath": GIT_SECRET_PATH, "readOnly": true},
+                            {"name": REGISTRY_SECRET, "mountPath": REGISTRY_SECRET_PATH, "readOnly": true},
                             {"name": "tmp", "mountPath": "/tmp"},
                         ],
                     }],
@@ -378,6 +382,8 @@ fn event_job(places: &Places, environment: &EnvironmentName, prefix: &str) -> Va
                         {"name": ARGOCD_SECRET, "secret": {"secretName": ARGOCD_SECRET, "defaultMode": 0o444}},
                         // Credentials of the repository, where it is not public.
                         {"name": GIT_SECRET, "secret": {"secretName": GIT_SECRET, "defaultMode": 0o444, "optional": true}},
+                        // What the registry of releases wants, where it wants something.
+                        {"name": REGISTRY_SECRET, "secret": {"secretName": REGISTRY_SECRET, "defaultMode": 0o444, "optional": true}},
                         // The clone of the repository.
                         {"name": "tmp", "emptyDir": {}},
                     ],
@@ -426,12 +432,24 @@ const JOB_FIELDS: &str = "['backoffLimit', 'completionMode', 'completions', 'man
 const POD_FIELDS: &str = "['containers', 'dnsPolicy', 'restartPolicy', 'schedulerName', 'securityContext', 'serviceAccount', 'serviceAccountName', 'terminationGracePeriodSeconds', 'volumes']";
 const CONTAINER_FIELDS: &str = "['args', 'command', 'env', 'image', 'imagePullPolicy', 'name', 'ports', 'resources', 'securityContext', 'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts']";
 
+/// Its volumes, and where each is mounted.
+const MOUNTS: [(&str, &str); 5] = [
+    ("config", "/config"),
+    (ARGOCD_SECRET, ARGOCD_SECRET_PATH),
+    (GIT_SECRET, GIT_SECRET_PATH),
+    (REGISTRY_SECRET, REGISTRY_SECRET_PATH),
+    ("tmp", "/tmp"),
+];
+
 /// What must hold of such a Job, and what is said where it does not.
 fn rules(places: &Places) -> Vec<(String, &'static str)> {
     let environment = format!("object.metadata.labels['{ENVIRONMENT_LABEL}']");
     let pod = "object.spec.template.spec";
     let container = format!("{pod}.containers[0]");
-    let mounts = list(&["/config", ARGOCD_SECRET_PATH, GIT_SECRET_PATH, "/tmp"]);
+    let secret = |name: &str| format!("(v.name == '{name}' && has(v.secret) && v.secret.secretName == '{name}')");
+    let secrets = [ARGOCD_SECRET, GIT_SECRET, REGISTRY_SECRET].map(secret).join(" || ");
+    // Each has its place: what lies in one must not be read for what belongs into another.
+    let mounts = MOUNTS.map(|(name, path)| format!("(m.name == '{name}' && m.mountPath == '{path}')")).join(" || ");
     vec![
         (
             format!("object.metadata.name.startsWith('forge-' + {environment} + '-')"),
@@ -476,9 +494,9 @@ fn rules(places: &Places) -> Vec<(String, &'static str)> {
         ),
         (
             format!(
-                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || (v.name == '{ARGOCD_SECRET}' && has(v.secret) && v.secret.secretName == '{ARGOCD_SECRET}') || (v.name == '{GIT_SECRET}' && has(v.secret) && v.secret.secretName == '{GIT_SECRET}') || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, m.mountPath in {mounts} && !has(m.subPath) && !has(m.subPathExpr))"
+                "{pod}.volumes.all(v, (v.name == 'config' && has(v.configMap) && v.configMap.name == 'forge-event-' + {environment}) || {secrets} || (v.name == 'tmp' && has(v.emptyDir))) && {container}.volumeMounts.all(m, ({mounts}) && !has(m.subPath) && !has(m.subPathExpr))"
             ),
-            "the pod of an event has its configuration, the token of Argo CD, credentials for Git and a place for a clone",
+            "the pod of an event has its configuration, the token of Argo CD, credentials for Git and the registry, and a place for a clone",
         ),
         (
             format!(
@@ -672,24 +690,27 @@ mod tests {
     }
 
     #[test]
-    fn the_job_of_an_event_has_credentials_of_a_private_repository_where_there_are_some() {
+    fn the_job_of_an_event_has_credentials_of_a_private_repository_and_registry_where_there_are_some() {
         let job = event_job(&Places::default(), &"dev".parse().unwrap(), "");
         let pod = &job["spec"]["template"]["spec"];
-        let named = |list: &Value| {
-            let items = list.as_array().cloned().unwrap_or_default();
-            items.into_iter().find(|item| item["name"] == GIT_SECRET).unwrap_or_default()
-        };
-        assert_eq!(named(&pod["containers"][0]["volumeMounts"])["mountPath"], GIT_SECRET_PATH);
-        let volume = named(&pod["volumes"]);
-        let secret = &volume["secret"];
-        assert_eq!((&secret["secretName"], &secret["optional"]), (&json!(GIT_SECRET), &json!(true)));
+        for (name, path) in [(GIT_SECRET, GIT_SECRET_PATH), (REGISTRY_SECRET, REGISTRY_SECRET_PATH)] {
+            let named = |list: &Value| {
+                let items = list.as_array().cloned().unwrap_or_default();
+                items.into_iter().find(|item| item["name"] == name).unwrap_or_default()
+            };
+            let mount = named(&pod["containers"][0]["volumeMounts"]);
+            assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(path), &json!(true)), "{name}");
+            let volume = named(&pod["volumes"]);
+            let secret = &volume["secret"];
+            assert_eq!((&secret["secretName"], &secret["optional"]), (&json!(name), &json!(true)), "{name}");
+        }
     }
 
     #[test]
     fn the_policy_lets_nothing_else_pass() {
         let pod = "/spec/template/spec";
         let container = "/spec/template/spec/containers/0";
-        let put: [(&str, &str, Value); 23] = [
+        let put: [(&str, &str, Value); 28] = [
             ("/metadata", "name", json!("forge-other-0123456789ab-012345")),
             ("/metadata", "ownerReferences", json!([{"kind": "Workflow"}])),
             ("/metadata", "finalizers", json!(["a/b"])),
@@ -709,8 +730,14 @@ mod tests {
             (container, "lifecycle", json!({"postStart": {"exec": {"command": ["forge"]}}})),
             ("/spec/template/spec/containers/0/env/0", "value", json!("production")),
             ("/spec/template/spec/containers/0/volumeMounts/3", "mountPath", json!("/usr/local/bin")),
+            ("/spec/template/spec/containers/0/volumeMounts/4", "mountPath", json!("/usr/local/bin")),
+            // What is read in one place is not what belongs into another.
+            ("/spec/template/spec/containers/0/volumeMounts/3", "mountPath", json!("/config")),
+            ("/spec/template/spec/containers/0/volumeMounts/3", "mountPath", json!(ARGOCD_SECRET_PATH)),
             ("/spec/template/spec/volumes/1/secret", "secretName", json!("argocd-secret")),
             ("/spec/template/spec/volumes/2/secret", "secretName", json!("argocd-secret")),
+            ("/spec/template/spec/volumes/3/secret", "secretName", json!("argocd-secret")),
+            ("/spec/template/spec/volumes/3", "name", json!("another")),
             ("/spec/template/spec/containers/0/securityContext", "privileged", json!(true)),
             ("/spec/template/spec/containers/0/securityContext/capabilities", "add", json!(["SYS_ADMIN"])),
         ];

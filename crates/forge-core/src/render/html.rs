@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
+
 use crate::graph::{Graph, NodeIx};
 use crate::name::NodeId;
 use crate::render::{escape, svg_with};
 use crate::run::Phase;
-use crate::view::{StatusNode, Stranger};
+use crate::view::{NodeState, StatusNode, Stranger};
 
 /// Beyond this a picture is a grey area, and no browser likes it.
 const MOST_DRAWN: usize = 600;
@@ -29,6 +31,8 @@ pub struct Page<'p> {
     pub problems: &'p [String],
     /// What could not be read.
     pub notes: &'p [String],
+    /// When all this was so.
+    pub now: Timestamp,
 }
 
 /// Writes the page.
@@ -42,27 +46,24 @@ pub fn html(page: &Page<'_>) -> String {
     text.push_str("</dl>\n");
     picture(page, &mut text);
     list(&mut text, "What is wrong", page.problems.iter().cloned());
-    text.push_str("<table>\n<thead><tr><th>node</th><th>phase</th><th>sync</th><th>health</th><th>since</th><th>detail</th></tr></thead>\n<tbody>\n");
+    text.push_str("<table>\n<thead><tr><th>node</th><th>state</th><th>sync</th><th>health</th><th>since</th><th>took</th><th>detail</th></tr></thead>\n<tbody>\n");
     for node in page.nodes {
-        let phase = node.phase.map_or("-", Phase::as_str);
+        let state = node.state().as_str();
+        // What was proven and is not well now was proven all the same.
+        let phase = node.phase.map(Phase::as_str).filter(|phase| *phase != state);
+        let phase = phase.map(|phase| format!("<br><small>{phase}</small>")).unwrap_or_default();
         let live = node.live.as_ref();
         let word = |word: Option<&String>| escape(word.map_or("-", String::as_str));
         let stale = if node.stale && live.is_some() { " <em>stale</em>" } else { "" };
         let since = node.since().map(|at| at.strftime("%FT%TZ").to_string()).unwrap_or_default();
-        let mut detail = escape(&node.detail);
-        for more in live.into_iter().flat_map(|live| &live.conditions) {
-            let _ = write!(detail, "<br>{}", escape(more));
-        }
-        for unwell in live.into_iter().flat_map(|live| &live.unwell) {
-            let line = format!("{} {} {}", unwell.resource, unwell.health, unwell.message);
-            let _ = write!(detail, "<br>{}", escape(line.trim_end()));
-        }
+        let took = node.took().map(|took| took.to_string()).unwrap_or_default();
+        let told = node.told().into_iter().chain(node.staleness(page.now));
+        let detail = told.map(|line| escape(&line)).collect::<Vec<_>>().join("<br>");
         let _ = writeln!(
             text,
-            "<tr><td>{}<br><small>{}</small></td><td class=\"p-{}\">{phase}</td><td>{}{stale}</td><td>{}</td><td>{since}</td><td>{detail}</td></tr>",
+            "<tr><td>{}<br><small>{}</small></td><td class=\"p-{state}\">{state}{phase}</td><td>{}{stale}</td><td>{}</td><td>{since}</td><td>{took}</td><td>{detail}</td></tr>",
             escape(node.node.as_str()),
             escape(&node.application.to_string()),
-            if node.phase.is_some() { phase } else { "none" },
             word(live.and_then(|live| live.sync.as_ref())),
             word(live.and_then(|live| live.health.as_ref())),
         );
@@ -80,8 +81,7 @@ pub fn html(page: &Page<'_>) -> String {
 
 fn picture(page: &Page<'_>, text: &mut String) {
     let Some(graph) = page.graph else { return };
-    let phases: BTreeMap<NodeId, Phase> =
-        page.nodes.iter().filter_map(|node| Some((node.node.clone(), node.phase?))).collect();
+    let states: BTreeMap<NodeId, NodeState> = page.nodes.iter().map(|node| (node.node.clone(), node.state())).collect();
     let nodes: Vec<NodeIx> = page.nodes.iter().filter_map(|node| graph.find(&node.node)).collect();
     if nodes.is_empty() {
         return;
@@ -92,7 +92,7 @@ fn picture(page: &Page<'_>, text: &mut String) {
     }
     let mut nodes = nodes;
     nodes.sort_unstable();
-    let _ = writeln!(text, "<figure>\n{}</figure>", svg_with(graph, &nodes, &phases));
+    let _ = writeln!(text, "<figure>\n{}</figure>", svg_with(graph, &nodes, &states));
 }
 
 fn list(text: &mut String, heading: &str, items: impl Iterator<Item = String>) {
@@ -122,10 +122,16 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-wei
 figure{margin:1rem 0;overflow-x:auto}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #d1d5db;overflow-wrap:anywhere}
 small{color:#6b7280}em{color:#b45309}
-.p-proven{color:#15803d}.p-failed{color:#b91c1c;font-weight:600}.p-blocked{color:#7e22ce}.p-starting,.p-syncing,.p-proving{color:#b45309}
+.p-proven{color:#15803d}.p-healthy{color:#0369a1}.p-blocked{color:#7e22ce}.p-waiting,.p-gone{color:#6b7280}
+.p-failed,.p-degraded,.p-missing{color:#b91c1c;font-weight:600}
+.p-starting,.p-syncing,.p-proving,.p-deleting,.p-progressing{color:#b45309}
+.p-unfinished,.p-stale,.p-out-of-sync,.p-suspended,.p-unknown{color:#a16207}
 @media (prefers-color-scheme:dark){
 body{color:#e5e7eb;background:#111827}th,td{border-color:#374151}small{color:#9ca3af}em{color:#f59e0b}
-.p-proven{color:#4ade80}.p-failed{color:#f87171}.p-blocked{color:#c084fc}.p-starting,.p-syncing,.p-proving{color:#fbbf24}
+.p-proven{color:#4ade80}.p-healthy{color:#38bdf8}.p-blocked{color:#c084fc}.p-waiting,.p-gone{color:#9ca3af}
+.p-failed,.p-degraded,.p-missing{color:#f87171}
+.p-starting,.p-syncing,.p-proving,.p-deleting,.p-progressing{color:#fbbf24}
+.p-unfinished,.p-stale,.p-out-of-sync,.p-suspended,.p-unknown{color:#facc15}
 }
 </style>
 ";
@@ -133,9 +139,86 @@ body{color:#e5e7eb;background:#111827}th,td{border-color:#374151}small{color:#9c
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{ApplicationFacts, graph, sample, standing};
+    use crate::gate::NodeHealth;
+    use crate::render::svg::STATE_STYLE;
+    use crate::view::{ApplicationFacts, graph, listed, sample, standing};
 
     const HOSTILE: &str = "</td></table><script src=//evil>alert(1)</script><img src=x onerror='y'>\"\u{1b}";
+
+    /// A page that shows nothing, at a minute past ten.
+    fn empty() -> Page<'static> {
+        let now = sample::at(60);
+        Page { title: "dev", lead: &[], nodes: &[], graph: None, strangers: &[], problems: &[], notes: &[], now }
+    }
+
+    #[test]
+    fn every_state_has_a_colour_in_the_picture_and_in_the_table_by_day_and_by_night() {
+        let healths = [
+            NodeHealth::Healthy,
+            NodeHealth::Suspended,
+            NodeHealth::Unknown,
+            NodeHealth::Progressing,
+            NodeHealth::Missing,
+            NodeHealth::Degraded,
+            NodeHealth::Failed,
+        ];
+        let states = Phase::ALL.map(NodeState::Run).into_iter().chain(healths.map(NodeState::Live));
+        for state in states.chain([NodeState::OutOfSync, NodeState::Stale]) {
+            let (word, has) = (state.as_str(), |style: &str, selector: &str| {
+                let mut parts = style.split("@media");
+                parts.all(|part| part.contains(&format!("{selector},")) || part.contains(&format!("{selector}{{")))
+            });
+            assert!(has(STATE_STYLE, &format!(".node.{word} rect")), "{word}");
+            assert!(has(HEAD, &format!(".p-{word}")), "{word}");
+        }
+        assert_eq!((STATE_STYLE.matches("@media").count(), HEAD.matches("@media").count()), (1, 1));
+    }
+
+    #[test]
+    fn what_was_proven_and_is_not_well_now_is_not_green_and_without_a_run_there_is_colour_too() {
+        let says = |health: &str| {
+            let (sync, health) = (Some("Synced".to_owned()), Some(health.to_owned()));
+            Some(ApplicationFacts { sync, health, ..ApplicationFacts::default() })
+        };
+        let run = sample::all_proven("r-1", 0);
+        let known = standing(std::slice::from_ref(&run)).unwrap();
+        let graph = graph(&run.plan);
+        let mut nodes = listed(Some(&known), std::iter::empty());
+        for (node, live) in nodes.iter_mut().zip([says("Healthy"), says("Degraded"), says("Progressing"), None]) {
+            node.live = live;
+        }
+        let page = html(&Page { nodes: &nodes, graph: graph.as_ref(), ..empty() });
+        for (node, state) in [
+            ("a/one", "proven"),
+            ("a/two", "degraded"),
+            ("b/one", "progressing"),
+            ("argocd/proxy", "missing"),
+            ("b/two", "missing"),
+        ] {
+            assert!(page.contains(&format!("{state}\" id=\"{node}\"><title>{node}: {state}</title>")), "{page}");
+        }
+        assert_eq!(page.matches(" proven\" id=").count(), 1, "{page}");
+        assert!(page.contains("<td class=\"p-proven\">proven</td>"), "{page}");
+        assert!(page.contains("<td class=\"p-degraded\">degraded<br><small>proven</small></td>"), "{page}");
+        assert_eq!(page.matches("<td>the Application does not exist").count(), 2, "{page}");
+        let (id, application) = ("a/one".parse().unwrap(), "argocd/dev-a-one".parse().unwrap());
+        let node = StatusNode { live: says("Healthy"), ..StatusNode::unknown(&id, &application) };
+        let page = html(&Page { nodes: &[node], graph: graph.as_ref(), ..empty() });
+        assert!(page.contains("healthy\" id=\"a/one\"") && !page.contains(">proven<"), "{page}");
+        assert!(page.contains("<td class=\"p-healthy\">healthy</td>"), "{page}");
+    }
+
+    #[test]
+    fn a_page_says_how_long_a_node_took_and_how_old_the_comparison_is() {
+        let run = sample::stored("r-1", 0);
+        let known = standing(std::slice::from_ref(&run)).unwrap();
+        let mut nodes = listed(Some(&known), std::iter::empty());
+        nodes[1].live = Some(ApplicationFacts { compared: Some(sample::at(0)), ..ApplicationFacts::default() });
+        nodes[1].stale = true;
+        let page = html(&Page { nodes: &nodes, ..empty() });
+        assert!(page.contains("<td>2026-11-16T10:00:13Z</td><td>12s</td>"), "{page}");
+        assert!(page.contains("<td>46s</td><td>health stayed Degraded<br>stale: compared 1m ago</td>"), "{page}");
+    }
 
     #[test]
     fn a_page_shows_phases_as_colours_and_hostile_messages_as_text() {
@@ -150,14 +233,13 @@ mod tests {
             .nodes
             .into_iter()
             .map(|(view, application, run)| StatusNode {
-                node: view.node,
-                application,
                 phase: Some(view.phase),
                 detail: HOSTILE.to_owned(),
                 since: view.since,
                 run: Some(run),
                 live: Some(live.clone()),
                 stale: true,
+                ..StatusNode::unknown(&view.node, &application)
             })
             .collect();
         let strangers =
@@ -170,13 +252,14 @@ mod tests {
             strangers: &strangers,
             problems: &[HOSTILE.to_owned()],
             notes: &[HOSTILE.to_owned()],
+            now: sample::at(60),
         });
         for forbidden in ["<script", "<img", "onerror='", "\u{1b}"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         // The only address is the name of the SVG namespace.
         assert_eq!(page.matches("http").count(), 2, "{page}");
-        assert_eq!(page.matches("<td").count(), 5 * 6);
+        assert_eq!(page.matches("<td").count(), 5 * 7);
         assert!(page.contains("class=\"node critical failed\" id=\"a/two\"><title>a/two: failed</title>"));
         assert!(page.contains("class=\"node syncing\"") && page.contains("<td class=\"p-blocked\">blocked</td>"));
         assert!(page.contains("default-src 'none'") && page.contains("prefers-color-scheme:dark"));
@@ -185,32 +268,15 @@ mod tests {
     #[test]
     fn a_node_that_no_run_has_is_as_it_is_since_argo_cd_says_so() {
         let live = ApplicationFacts { since: Some(sample::at(0)), ..ApplicationFacts::default() };
-        let node = StatusNode {
-            node: "a/one".parse().unwrap(),
-            application: "argocd/dev-a-one".parse().unwrap(),
-            phase: None,
-            detail: String::new(),
-            since: None,
-            run: None,
-            live: Some(live),
-            stale: false,
-        };
-        let page = html(&Page {
-            title: "dev",
-            lead: &[],
-            nodes: &[node],
-            graph: None,
-            strangers: &[],
-            problems: &[],
-            notes: &[],
-        });
+        let (id, application) = ("a/one".parse().unwrap(), "argocd/dev-a-one".parse().unwrap());
+        let node = StatusNode { live: Some(live), ..StatusNode::unknown(&id, &application) };
+        let page = html(&Page { nodes: &[node], ..empty() });
         assert!(page.contains("<td>2026-11-16T10:00:00Z</td>"), "{page}");
     }
 
     #[test]
     fn a_page_without_a_graph_or_nodes_is_still_a_page() {
-        let page =
-            html(&Page { title: "dev", lead: &[], nodes: &[], graph: None, strangers: &[], problems: &[], notes: &[] });
+        let page = html(&empty());
         assert!(page.ends_with("</html>\n") && !page.contains("<svg") && !page.contains("<h2>"));
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::format::Reference;
 use crate::graph::{Graph, NodeIx};
 use crate::name::{NodeId, StackName};
-use crate::run::Phase;
+use crate::view::NodeState;
 
 const NODE_HEIGHT: usize = 26;
 const ROW: usize = 34;
@@ -19,21 +19,27 @@ const STACK_GAP: usize = 22;
 const MARGIN: usize = 24;
 const TOP: usize = 64;
 
-/// Colours of the phases, and of everything else where the reader prefers dark.
-const PHASE_STYLE: &str = "<style>
-.node.starting rect,.node.syncing rect,.node.proving rect{fill:#fef3c7;stroke:#b45309;stroke-width:2}
+/// Colours of the states, and of everything else where the reader prefers dark. What no run has proven has not the colour of
+/// what one has, however Healthy it is.
+pub(super) const STATE_STYLE: &str = "<style>
+.node.starting rect,.node.syncing rect,.node.proving rect,.node.deleting rect,.node.progressing rect{fill:#fef3c7;stroke:#b45309;stroke-width:2}
 .node.proven rect{fill:#dcfce7;stroke:#15803d}
-.node.failed rect{fill:#fee2e2;stroke:#b91c1c;stroke-width:3}
+.node.healthy rect{fill:#e0f2fe;stroke:#0369a1}
+.node.failed rect,.node.degraded rect,.node.missing rect{fill:#fee2e2;stroke:#b91c1c;stroke-width:3}
 .node.blocked rect{fill:#f3e8ff;stroke:#7e22ce;stroke-dasharray:4 3}
+.node.unfinished rect,.node.stale rect,.node.out-of-sync rect,.node.suspended rect,.node.unknown rect{fill:#fefce8;stroke:#a16207;stroke-dasharray:4 3}
 .node.waiting rect{fill:#f9fafb;stroke:#9ca3af}
+.node.gone rect{fill:#f9fafb;stroke:#9ca3af;stroke-dasharray:2 3}
 @media (prefers-color-scheme:dark){
 svg>rect{fill:#111827}text{fill:#e5e7eb}.wave{fill:#9ca3af}.stack{fill:#1f2937;stroke:#374151}.label{fill:#d1d5db}
-.node rect,.node.waiting rect{fill:#111827;stroke:#64748b}.node.critical rect{fill:#431407}
+.node rect,.node.waiting rect,.node.gone rect{fill:#111827;stroke:#64748b}.node.critical rect{fill:#431407}
 .edge{stroke:#64748b}.between{stroke:#475569}
-.node.starting rect,.node.syncing rect,.node.proving rect{fill:#451a03;stroke:#f59e0b}
+.node.starting rect,.node.syncing rect,.node.proving rect,.node.deleting rect,.node.progressing rect{fill:#451a03;stroke:#f59e0b}
 .node.proven rect{fill:#052e16;stroke:#22c55e}
-.node.failed rect{fill:#450a0a;stroke:#f87171}
+.node.healthy rect{fill:#082f49;stroke:#38bdf8}
+.node.failed rect,.node.degraded rect,.node.missing rect{fill:#450a0a;stroke:#f87171}
 .node.blocked rect{fill:#3b0764;stroke:#c084fc}
+.node.unfinished rect,.node.stale rect,.node.out-of-sync rect,.node.suspended rect,.node.unknown rect{fill:#292524;stroke:#facc15}
 }
 </style>
 ";
@@ -70,8 +76,8 @@ pub fn svg(graph: &Graph, nodes: &[NodeIx]) -> String {
     svg_with(graph, nodes, &BTreeMap::new())
 }
 
-/// Draws these nodes, coloured by their phases; a node without one is drawn as usual.
-pub fn svg_with(graph: &Graph, nodes: &[NodeIx], phases: &BTreeMap<NodeId, Phase>) -> String {
+/// Draws these nodes, coloured by their states; a node without one is drawn as usual.
+pub fn svg_with(graph: &Graph, nodes: &[NodeIx], states: &BTreeMap<NodeId, NodeState>) -> String {
     let longest = nodes.iter().map(|node| graph.node(*node).id.as_str().chars().count()).max().unwrap_or(10);
     let node_width = longest.clamp(12, 34) * 7 + 16;
     let column = node_width + COLUMN_GAP;
@@ -116,8 +122,8 @@ pub fn svg_with(graph: &Graph, nodes: &[NodeIx], phases: &BTreeMap<NodeId, Phase
     let height = top(heights.len()) + MARGIN;
     let critical = graph.critical_path_of(nodes);
     let mut text = head(width, height);
-    if !phases.is_empty() {
-        text.push_str(PHASE_STYLE);
+    if !states.is_empty() {
+        text.push_str(STATE_STYLE);
     }
     let bound: crate::duration::Duration = critical.iter().map(|node| graph.node(*node).budget()).sum();
     let _ = writeln!(
@@ -149,11 +155,11 @@ pub fn svg_with(graph: &Graph, nodes: &[NodeIx], phases: &BTreeMap<NodeId, Phase
     }
     edges(graph, nodes, &boxes, &places, &critical, &mut text);
     for (node, rect) in &places {
-        let phase = phases.get(&graph.node(*node).id).map(|phase| phase.as_str());
+        let state = states.get(&graph.node(*node).id).map(|state| state.as_str());
         let class = if critical.contains(node) { "node critical" } else { "node" };
-        let class = phase.map_or_else(|| class.to_owned(), |phase| format!("{class} {phase}"));
+        let class = state.map_or_else(|| class.to_owned(), |state| format!("{class} {state}"));
         let id = graph.node(*node).id.as_str();
-        let title = phase.map_or_else(|| id.to_owned(), |phase| format!("{id}: {phase}"));
+        let title = state.map_or_else(|| id.to_owned(), |state| format!("{id}: {state}"));
         let shown: String =
             if id.chars().count() > 34 { id.chars().take(33).chain(['…']).collect() } else { id.to_owned() };
         let _ = writeln!(

@@ -64,6 +64,12 @@ pub const TEARDOWN_ACCOUNT: &str = "forge-teardown";
 pub const GIT_SECRET: &str = "forge-git";
 /// Where that Secret is mounted.
 pub const GIT_SECRET_PATH: &str = "/secrets/git";
+/// The Secret with what registries are reached with: credentials as `kubernetes.io/dockerconfigjson` keeps them, `ca.crt` and
+/// `plain-http`, each where it is needed. Beside Argo CD it is for the plugin, beside the Workflows for the executor; somebody
+/// else makes it.
+pub const REGISTRY_SECRET: &str = "forge-registry";
+/// Where that Secret is mounted.
+pub const REGISTRY_SECRET_PATH: &str = "/secrets/registry";
 /// The agent's tick unless bootstrap was told another one. Chosen by measurement (docs/adr/0012).
 pub const AGENT_TICK: u32 = 50;
 /// Ticks that make sense: below, the agent does nothing else; above are Argo Workflows' own ten seconds.

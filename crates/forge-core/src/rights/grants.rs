@@ -127,7 +127,7 @@ static GIVING: [Rule; 1] =
 const ASKED_BY_THE_SERVER: [&str; 2] = ["escalate", "bind"];
 
 /// Rights that a good day does not need: kind, verbs, and the case that does.
-static RARELY: [(&str, &[&str], &[&str], &str); 19] = [
+static RARELY: [(&str, &[&str], &[&str], &str); 20] = [
     ("", &["pods"], &["delete"], "an agent pod is stuck"),
     ("", &["pods/log"], &["get"], "what hears events does not stay up"),
     ("", &["events"], &["list"], "the pod of a check does not start"),
@@ -143,6 +143,7 @@ static RARELY: [(&str, &[&str], &[&str], &str); 19] = [
     ("", &["serviceaccounts"], &["delete"], "an installation is taken back"),
     ("apps", &["deployments", "statefulsets"], &["patch", "delete"], "an upgrade; an installation is taken back"),
     ("apiextensions.k8s.io", &["customresourcedefinitions"], &["patch"], "an upgrade"),
+    ("batch", &["jobs"], &["get"], "a run of `forge platform deploy`, which is a Job of its own"),
     (RBAC, &["clusterroles", "clusterrolebindings"], &["patch", "delete"], "an upgrade; an installation is taken back"),
     (RBAC, &["roles", "rolebindings"], &["delete"], "an installation is taken back"),
     (

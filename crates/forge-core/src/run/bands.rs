@@ -171,6 +171,7 @@ mod tests {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            withdrawn: None,
             removal: None,
         };
         (entry.node.clone(), entry)
@@ -181,7 +182,7 @@ mod tests {
     }
 
     fn failed() -> Decision {
-        Decision::Failed(Failure::from(Why::Unhealthy { health: Health::Degraded }))
+        Decision::Failed(Failure::from(Why::Unhealthy { health: Health::Degraded, unwell: None }))
     }
 
     fn proven() -> Decision {

@@ -155,6 +155,16 @@ pub struct Asked {
     pub at: Timestamp,
 }
 
+/// Proofs of a node that did not hold (docs/adr/0013).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Withdrawn {
+    /// How many there were.
+    pub times: u32,
+    /// When the last one was taken back.
+    pub at: Timestamp,
+}
+
 /// What is known of one node. Written by the plugin, or by the node's own pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -177,6 +187,9 @@ pub struct Entry {
     /// Every sync that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Asked>,
+    /// Proofs that did not hold, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<Withdrawn>,
     /// Stored times of a node that is to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<teardown::Progress>,
@@ -186,6 +199,11 @@ impl Entry {
     /// The receipt, where the node is proven.
     pub fn receipt(&self) -> Option<&Receipt> {
         if let Decision::Proven(receipt) = &self.decision { Some(receipt) } else { None }
+    }
+
+    /// How often its proof was taken back.
+    pub fn withdrawals(&self) -> u32 {
+        self.withdrawn.map_or(0, |withdrawn| withdrawn.times)
     }
 
     /// When everything that it waits for was first seen done.
@@ -264,11 +282,13 @@ pub enum Phase {
     Failed,
     /// A predecessor failed.
     Blocked,
+    /// Its run has ended, and nothing had come of it by then ([`Record::stands`]).
+    Unfinished,
 }
 
 impl Phase {
     /// All, in the order in which a node goes through them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Waiting,
         Self::Starting,
         Self::Syncing,
@@ -278,6 +298,7 @@ impl Phase {
         Self::Gone,
         Self::Failed,
         Self::Blocked,
+        Self::Unfinished,
     ];
 
     /// It became what the run wanted; what waits for it may start.
@@ -287,7 +308,7 @@ impl Phase {
 
     /// Nothing more happens to it in this run.
     pub fn is_over(self) -> bool {
-        self.is_done() || matches!(self, Self::Failed | Self::Blocked)
+        self.is_done() || matches!(self, Self::Failed | Self::Blocked | Self::Unfinished)
     }
 
     /// As people say it.
@@ -302,6 +323,7 @@ impl Phase {
             Self::Gone => "gone",
             Self::Failed => "failed",
             Self::Blocked => "blocked",
+            Self::Unfinished => "unfinished",
         }
     }
 }
@@ -320,6 +342,8 @@ pub struct NodeView {
     pub since: Option<Timestamp>,
     /// When Argo Workflows first asked for it.
     pub started: Option<Timestamp>,
+    /// When all before it was done ([`Entry::began`]); nothing for one that is blocked.
+    pub began: Option<Timestamp>,
     /// When it was proven, failed or blocked.
     pub ended: Option<Timestamp>,
     /// Predecessors that are not proven.
@@ -356,12 +380,36 @@ impl Record {
                 detail,
                 since: entry.map(|entry| entry.since),
                 started: entry.and_then(|entry| entry.started),
+                began: entry.and_then(Entry::began).filter(|_| phase != Phase::Blocked),
                 ended: last,
                 waits_for: open,
             });
         }
         views
     }
+
+    /// Every node of the run as it is told to who looks back. While the run lasts that is [`Self::view`]; when it has ended
+    /// nothing of it is on its way any more, and what came to no end in it is unfinished.
+    pub fn stands(&self, plan: &RunPlan) -> Vec<NodeView> {
+        let mut views = self.view(plan);
+        let Some(ended) = &self.header.ended else { return views };
+        for view in views.iter_mut().filter(|view| !view.phase.is_over()) {
+            view.detail = unfinished(plan.action, view);
+            view.phase = Phase::Unfinished;
+            view.since = Some(ended.at);
+        }
+        views
+    }
+}
+
+/// Why a node is unfinished, and what was last seen of it.
+fn unfinished(action: RunAction, view: &NodeView) -> String {
+    let wanted = match action {
+        RunAction::Deploy => Phase::Proven,
+        RunAction::Teardown => Phase::Gone,
+    };
+    let detail = if view.detail.is_empty() { String::new() } else { format!(": {}", view.detail) };
+    format!("the run ended before it was {}; last seen {}{detail}", wanted.as_str(), view.phase.as_str())
 }
 
 fn proven(receipt: &Receipt) -> String {
@@ -410,4 +458,52 @@ pub fn result(plan: &RunPlan, record: &Record, cancelled: bool) -> Verdict {
         return Verdict::TimedOut;
     }
     if done == 0 { Verdict::Failed } else { Verdict::Partial }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::sample;
+
+    #[test]
+    fn in_a_run_that_has_ended_nothing_is_on_its_way_any_more() {
+        let mut run = sample::stored("r-1", 0);
+        assert_eq!(run.record.stands(&run.plan), run.record.view(&run.plan));
+        let ended = Ended { at: sample::at(100), verdict: Verdict::Cancelled, message: None };
+        run.record.header.ended = Some(ended);
+        let stands = run.record.stands(&run.plan);
+        let told: Vec<_> = stands.iter().map(|view| (view.node.as_str(), view.phase)).collect();
+        assert_eq!(
+            told,
+            [
+                ("a/one", Phase::Proven),
+                ("a/two", Phase::Failed),
+                ("b/one", Phase::Blocked),
+                ("argocd/proxy", Phase::Unfinished),
+                ("b/two", Phase::Unfinished),
+            ]
+        );
+        let [one, _, _, proxy, two] = stands.as_slice() else { panic!("{stands:?}") };
+        assert!(
+            proxy.detail.starts_with("the run ended before it was proven; last seen syncing: sync 1 runs"),
+            "{proxy:?}"
+        );
+        assert_eq!(two.detail, "the run ended before it was proven; last seen waiting: `argocd/proxy` is not proven");
+        assert_eq!((one.since, proxy.since), (Some(sample::at(13)), Some(sample::at(100))));
+        // Who follows the run is told what it was at when it ended.
+        let phases: Vec<Phase> = run.record.view(&run.plan).iter().skip(3).map(|view| view.phase).collect();
+        assert_eq!(phases, [Phase::Syncing, Phase::Waiting]);
+        run.plan.action = RunAction::Teardown;
+        run.record.entries.clear();
+        let first = run.record.stands(&run.plan).remove(0);
+        assert_eq!(first.detail, "the run ended before it was gone; last seen starting");
+    }
+
+    #[test]
+    fn a_node_began_when_all_before_it_was_done_and_a_blocked_one_never_did() {
+        let run = sample::stored("r-1", 0);
+        let times: Vec<_> = run.record.view(&run.plan).iter().map(|view| (view.began, view.ended)).collect();
+        let at = |second| Some(sample::at(second));
+        assert_eq!(times, [(at(1), at(13)), (at(14), at(60)), (None, at(61)), (at(1), None), (None, None)]);
+    }
 }

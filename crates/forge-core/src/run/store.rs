@@ -138,7 +138,7 @@ fn shrink(value: &mut Value, longest: usize, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::{Failure, ObjectRef, Wait, WaitingFor, Why};
+    use crate::gate::{Failure, Health, ObjectRef, Unwell, Wait, WaitingFor, Why};
     use crate::view::sample;
 
     /// Texts that make the most of their bytes: many of one, of several bytes each, and such that JSON escapes.
@@ -171,11 +171,14 @@ mod tests {
         let texts = vec![text.to_owned(); 20];
         let unmet = Why::RuleUnmet { object: object(text), detail: text.to_owned() };
         let moved = Why::RevisionMoved { wanted: texts.clone(), found: texts };
+        let unwell = Some(Unwell { resource: text.to_owned(), message: text.to_owned() });
+        let unhealthy = Why::Unhealthy { health: Health::Degraded, unwell };
         let on = WaitingFor::Operation { attempt: 1, message: text.to_owned() };
         vec![
             Decision::Proven(receipt),
             Decision::Failed(Failure::from(unmet)),
             Decision::Failed(Failure::from(moved)),
+            Decision::Failed(Failure::from(unhealthy)),
             Decision::Wait(Wait { on, until: sample::at(9), since: None }),
         ]
     }

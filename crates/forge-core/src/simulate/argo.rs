@@ -115,6 +115,7 @@ impl Application {
             refresh_asked_at: None,
             sync: SyncState::OutOfSync,
             health: Health::Missing,
+            unwell: None,
             conditions: Vec::new(),
             resources: 1,
             revisions: vec![REVISION.to_owned()],

@@ -239,7 +239,7 @@ impl Cause {
             Self::Failed(Why::WrongImage { .. } | Why::NotRendered { .. })
             | Self::Waits(WaitingFor::Image { .. } | WaitingFor::Render { .. })
             | Self::WrongDigest { .. } => Kind::WrongDigest,
-            Self::Waits(WaitingFor::Health { health: Health::Progressing }) => Kind::Progressing,
+            Self::Waits(WaitingFor::Health { health: Health::Progressing, .. }) => Kind::Progressing,
             Self::Failed(_)
             | Self::Waits(WaitingFor::Health { .. } | WaitingFor::Rule { .. } | WaitingFor::Comparison { .. })
             | Self::SyncFailed { .. }
@@ -304,6 +304,7 @@ impl Cause {
         match self {
             Self::Failed(why) => match why {
                 Why::StaleGeneration { workload } => Some(shown(workload)),
+                Why::Unhealthy { unwell: Some(unwell), .. } => Some(shown(&unwell.resource)),
                 Why::WrongImage { container, .. } => Some(container.to_string()),
                 Why::MissingObject { object } | Why::RuleUnmet { object, .. } | Why::RuleBroken { object, .. } => {
                     Some(object.to_string())
@@ -312,6 +313,7 @@ impl Cause {
             },
             Self::Waits(on) => match on {
                 WaitingFor::Generation { workload } => Some(shown(workload)),
+                WaitingFor::Health { unwell: Some(unwell), .. } => Some(shown(&unwell.resource)),
                 WaitingFor::Image { container } => Some(container.to_string()),
                 WaitingFor::Object { object, .. } | WaitingFor::Rule { object, .. } => Some(object.to_string()),
                 _ => None,

@@ -228,6 +228,8 @@ fn observed(wanted: &Wanted, application: Option<&LiveApplication>) -> Observed 
             // Nothing is asked for here: what was rendered is what counts.
             rendered_anew_at: Some(Timestamp::UNIX_EPOCH),
             ready_at: Some(application.map_or(Timestamp::UNIX_EPOCH, changed)),
+            // Since when it is missing nobody knows.
+            absent_since: application.is_none().then_some(Timestamp::UNIX_EPOCH),
             healthy_since: application.and_then(healthy_since),
             // A sync that does not end is no progress: it has the time that a run gives it, and that of being told to end.
             foreign_since: syncing,

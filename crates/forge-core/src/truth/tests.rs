@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::finding::{Finding, Place};
 use crate::gate::{
     ApplicationState, Container, ContainerKey, Content, Folder, Freshness, GitContent, Health, HealthRule, LiveObject,
-    ObjectRef, Operation, RenderReceipt, Retry, SyncState, Timeouts, Tree, Wanted, Workload,
+    ObjectRef, Operation, RenderReceipt, Retry, SyncState, Timeouts, Tree, Unwell, Wanted, Workload,
 };
 use crate::preflight::{Component, needed};
 use crate::render::{Page, html};
@@ -157,6 +157,7 @@ fn application() -> LiveApplication {
             refresh_asked_at: None,
             sync: SyncState::Synced,
             health: Health::Healthy,
+            unwell: None,
             conditions: Vec::new(),
             resources: 2,
             revisions: vec![COMMIT.to_owned()],
@@ -1102,6 +1103,19 @@ fn a_sync_that_does_not_end_and_an_application_that_goes_are_told_with_their_tim
     assert!(failures[0].next.contains("`argocd app terminate-op argocd/dev-a-one`"), "{failures:#?}");
 }
 
+#[test]
+fn what_is_not_healthy_names_the_resource_behind_it_where_argo_cd_does() {
+    for (health_is, kind) in [(Health::Degraded, "unhealthy"), (Health::Progressing, "progressing")] {
+        let mut facts = healthy();
+        health(&mut facts, health_is, 30);
+        let unwell = Unwell { resource: "Deployment/shop/api".to_owned(), message: "1 of 2 updated".to_owned() };
+        one(&mut facts).state.unwell = Some(unwell);
+        let failures = judge(&facts, ago(3), now()).report.failures;
+        assert_eq!((failures[0].kind.as_str(), failures[0].resource.as_deref()), (kind, Some("Deployment/shop/api")));
+        assert!(failures[0].diagnosis.ends_with(": Deployment/shop/api: 1 of 2 updated"), "{failures:#?}");
+    }
+}
+
 /// One node that is not well, one that is not known, one Application too many.
 fn unwell() -> Facts {
     let mut facts = healthy();
@@ -1178,6 +1192,7 @@ fn a_page_shows_everything_as_text_and_needs_nothing_else() {
         strangers: &[],
         problems: &problems,
         notes: &judged.report.notes,
+        now: now(),
     });
     assert!(page.contains("<td class=\"p-failed\">failed</td>") && page.contains("<h2>What is wrong</h2>"), "{page}");
     assert!(page.contains("FORGE-V002 unhealthy") && !page.contains("<b>") && !page.contains("<script"), "{page}");

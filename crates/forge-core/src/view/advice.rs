@@ -113,13 +113,13 @@ pub fn advice(why: &Why, spot: Spot<'_>) -> String {
         Why::WrongImage { .. } => {
             format!("see who changes the image (a mutating webhook, another controller): {}, {again}", spot.pods())
         }
-        Why::Unhealthy { health: Health::Progressing } => {
+        Why::Unhealthy { health: Health::Progressing, .. } => {
             format!(
                 "see what does not become ready: {}; raise `timeouts.health` if it is only slow, {again}",
                 spot.pods()
             )
         }
-        Why::Unhealthy { health: Health::Suspended } => {
+        Why::Unhealthy { health: Health::Suspended, .. } => {
             format!("resume what is suspended (a paused Rollout, a CronJob): {}, {again}", spot.app_get())
         }
         Why::Unhealthy { .. } => {
@@ -222,10 +222,10 @@ pub fn advice_waiting(on: &WaitingFor, spot: Spot<'_>) -> String {
         }
         WaitingFor::Generation { .. } => "see whether the controller of this workload runs and what it logs".to_owned(),
         WaitingFor::Image { .. } => format!("see whether the new pods start: {}", spot.pods()),
-        WaitingFor::Health { health: Health::Progressing } => {
+        WaitingFor::Health { health: Health::Progressing, .. } => {
             format!("nothing yet; {} shows what is not ready", spot.pods())
         }
-        WaitingFor::Health { health: Health::Suspended } => {
+        WaitingFor::Health { health: Health::Suspended, .. } => {
             format!("resume what is suspended (a paused Rollout, a CronJob): {}", spot.app_get())
         }
         WaitingFor::Health { .. } => format!("see what is not well: {} and {}", spot.pods(), spot.app_get()),

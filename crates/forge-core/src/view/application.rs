@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::Duration;
-use crate::gate::{Health, plugin_says};
+use crate::gate::{Health, Unwell, plugin_says};
 use crate::view::{between, shown};
 
 /// Resources and conditions that are kept: enough to see what is wrong.
@@ -111,7 +111,7 @@ impl ApplicationFacts {
             destination: text("/spec/destination/namespace").map(shown),
             revisions,
             conditions: conditions.map(|c| format!("{}: {}", field(c, "type"), said(c))).collect(),
-            unwell: unwell(list("/status/resources")),
+            unwell: unwell(list("/status/resources")).into_iter().take(MOST).collect(),
             operation: operation(application),
             compared: time("/status/reconciledAt"),
             automated: automated.is_some_and(|policy| policy.get("enabled").and_then(Value::as_bool) != Some(false)),
@@ -198,6 +198,20 @@ fn differs<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<String> {
     out.take(MOST).map(named).collect()
 }
 
+/// The resource behind the health of an Application: the first that has the same health, else the worst. Argo CD tells how
+/// resources are in its stream and where it is asked for one Application; its list, and what is stored in the cluster, do so
+/// only with `controller.resource.health.persist`.
+pub fn worst<'v>(health: Health, resources: impl Iterator<Item = &'v Value>) -> Option<Unwell> {
+    if health == Health::Healthy {
+        return None;
+    }
+    let (found, health) = (unwell(resources), health.to_string());
+    let at = found.iter().position(|resource| resource.health == health).unwrap_or(0);
+    let UnwellResource { resource, message, .. } = found.into_iter().nth(at)?;
+    Some(Unwell { resource, message })
+}
+
+/// Those that are neither Healthy nor without health, the worst first.
 fn unwell<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<UnwellResource> {
     let text = |value: &'v Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let rank = |health: &str| match health {
@@ -221,7 +235,6 @@ fn unwell<'v>(resources: impl Iterator<Item = &'v Value>) -> Vec<UnwellResource>
         })
         .collect();
     found.sort_by(|a, b| (rank(&a.health), &a.resource).cmp(&(rank(&b.health), &b.resource)));
-    found.truncate(MOST);
     found
 }
 
@@ -264,6 +277,26 @@ mod tests {
         assert!(
             !facts.is_stale(at("2026-11-16T10:10:00Z"), after) && facts.is_stale(at("2026-11-16T10:10:01Z"), after)
         );
+    }
+
+    #[test]
+    fn behind_a_health_is_a_resource_that_has_it_or_the_worst_there_is() {
+        let resource = |name: &str, health: &str| {
+            let health = json!({"status": health, "message": name.repeat(900)});
+            json!({"kind": "Deployment", "namespace": "n", "name": name, "health": health})
+        };
+        // More than are kept for people are worse than the one that is looked for.
+        let mut all: Vec<Value> = ["d", "e", "f", "g", "h", "i"].map(|name| resource(name, "Missing")).into();
+        all.push(resource("c", "Progressing"));
+        all.push(resource("b", "Progressing"));
+        all.push(resource("a", "Healthy"));
+        all.push(json!({"kind": "Service", "namespace": "n", "name": "none"}));
+        let name = |health: Health| worst(health, all.iter()).map(|unwell| unwell.resource);
+        assert_eq!(name(Health::Progressing).as_deref(), Some("Deployment/n/b"));
+        assert_eq!(name(Health::Missing).as_deref(), Some("Deployment/n/d"));
+        assert_eq!(name(Health::Degraded).as_deref(), Some("Deployment/n/d"));
+        assert_eq!((name(Health::Healthy), worst(Health::Degraded, all[8..].iter())), (None, None));
+        assert!(worst(Health::Progressing, all.iter()).unwrap().message.chars().count() < 450);
     }
 
     #[test]

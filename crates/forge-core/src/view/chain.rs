@@ -56,7 +56,7 @@ pub fn why(
     node: &NodeId,
     facts: &BTreeMap<NodeId, ApplicationFacts>,
 ) -> Option<Chain> {
-    let views = record.view(plan);
+    let views = record.stands(plan);
     let by_id: BTreeMap<&NodeId, &NodeView> = views.iter().map(|view| (&view.node, view)).collect();
     let applications: BTreeMap<&NodeId, &ApplicationId> = plan.nodes().map(|n| (&n.id, &n.application)).collect();
     let steps: BTreeMap<&NodeId, Step<'_>> = views
@@ -137,7 +137,7 @@ pub fn why_live(
     let next = match live {
         None => advice_waiting(&WaitingFor::Application, spot),
         Some(live) if live.health() != Health::Healthy => {
-            advice_waiting(&WaitingFor::Health { health: live.health() }, spot)
+            advice_waiting(&WaitingFor::Health { health: live.health(), unwell: None }, spot)
         }
         Some(live) if !live.is_synced() => advice_waiting(&WaitingFor::InSync { sync: SyncState::OutOfSync }, spot),
         Some(_) => "nothing; Argo CD calls it Synced and Healthy. No run has proven it".to_owned(),
@@ -202,6 +202,7 @@ pub(super) fn resource(decision: &Decision) -> Option<String> {
         Decision::Proven(_) | Decision::Gone(_) => None,
         Decision::Wait(wait) => match &wait.on {
             WaitingFor::Generation { workload } => Some(workload.clone()),
+            WaitingFor::Health { unwell: Some(unwell), .. } => Some(unwell.resource.clone()),
             WaitingFor::Image { container } => Some(container.to_string()),
             WaitingFor::Object { object, .. } | WaitingFor::Rule { object, .. } => Some(object.to_string()),
             WaitingFor::Removal { on: Waiting::Members { remnants } | Waiting::Deletion { remnants, .. } } => {
@@ -211,6 +212,7 @@ pub(super) fn resource(decision: &Decision) -> Option<String> {
         },
         Decision::Failed(failure) => match &failure.why {
             Why::StaleGeneration { workload } => Some(workload.clone()),
+            Why::Unhealthy { unwell: Some(unwell), .. } => Some(unwell.resource.clone()),
             Why::WrongImage { container, .. } => Some(container.to_string()),
             Why::MissingObject { object } | Why::RuleUnmet { object, .. } | Why::RuleBroken { object, .. } => {
                 Some(object.to_string())
@@ -231,7 +233,7 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
             Some(facts) if facts.health() != Health::Healthy => format!(
                 "it was proven, and Argo CD now says {}: {}",
                 facts.health.as_deref().unwrap_or("nothing"),
-                advice(&Why::Unhealthy { health: facts.health() }, spot)
+                advice(&Why::Unhealthy { health: facts.health(), unwell: None }, spot)
             ),
             Some(ApplicationFacts { comparison: Some(message), .. }) => {
                 let why = Why::Comparison { message: message.clone() };
@@ -281,6 +283,18 @@ mod tests {
     }
 
     #[test]
+    fn in_a_run_that_has_ended_the_root_is_unfinished_and_wants_another_run() {
+        let mut run = sample::stored("r-1", 0);
+        run.record.header.ended = sample::all_proven("r-1", 60).record.header.ended;
+        let chain = asked(&run, "b/two");
+        assert_eq!(ids(&chain), ["b/two", "argocd/proxy"]);
+        let root = &chain.links[1];
+        assert_eq!((root.phase, root.since), (Some(Phase::Unfinished), Some(sample::at(100))));
+        assert!(root.detail.starts_with("the run ended before it was proven; last seen syncing"), "{chain:?}");
+        assert!(chain.next.starts_with("deploy again"), "{}", chain.next);
+    }
+
+    #[test]
     fn of_several_causes_the_failed_one_is_the_chain_and_the_others_are_named() {
         let mut run = sample::stored("r-1", 0);
         run.plan.tasks[4].before = vec![1, 3];
@@ -321,6 +335,16 @@ mod tests {
         let chain = why(&run.plan, &run.record, &"b/one".parse().unwrap(), &facts).unwrap();
         assert_eq!(chain.links[1].resource.as_deref(), Some("Deployment/a-two/web"));
         assert!(chain.links[1].live.is_some() && chain.links[0].live.is_none());
+        // What is stored in the cluster names none by default: what the run was told does.
+        let run = sample::named("r-1", 0);
+        let root = |facts: &BTreeMap<NodeId, ApplicationFacts>| {
+            let chain = why(&run.plan, &run.record, &"b/one".parse().unwrap(), facts).unwrap();
+            (chain.links[1].resource.clone(), chain.links[1].detail.clone())
+        };
+        let detail = "health stayed Degraded: Deployment/a-two/api: Deployment \"api\" exceeded its progress deadline";
+        for facts in [&facts, &BTreeMap::new()] {
+            assert_eq!(root(facts), (Some("Deployment/a-two/api".to_owned()), detail.to_owned()));
+        }
     }
 
     #[test]

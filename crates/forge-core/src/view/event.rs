@@ -24,7 +24,7 @@ pub struct Event {
     pub detail: String,
 }
 
-/// What can happen to a node. Together with the node it names an event: nothing happens twice.
+/// What can happen to a node. Together with the node it names an event: what can happen again is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Happened {
     /// All that it waits for is proven.
@@ -37,8 +37,10 @@ pub enum Happened {
     Proving,
     /// Its deletion was asked for.
     Deleting,
-    /// It is proven.
-    Proven,
+    /// It is proven, after so many proofs that did not hold.
+    Proven(u32),
+    /// Its proof did not hold: the first one, the second.
+    Withdrawn(u32),
     /// It is gone.
     Gone,
     /// It failed.
@@ -56,7 +58,9 @@ impl fmt::Display for Happened {
             Self::Retrying(attempt) => return write!(f, "sync {attempt} failed, tried again"),
             Self::Proving => "proving",
             Self::Deleting => "deleting",
-            Self::Proven => "proven",
+            Self::Proven(0) => "proven",
+            Self::Proven(_) => "proven again",
+            Self::Withdrawn(_) => "proof withdrawn",
             Self::Gone => "gone",
             Self::Failed => "failed",
             Self::Blocked => "blocked",
@@ -99,6 +103,9 @@ pub fn events(plan: &RunPlan, record: &Record) -> Vec<Event> {
             };
             tell(asked.at, what, String::new());
         }
+        if let Some(withdrawn) = entry.withdrawn {
+            tell(withdrawn.at, Happened::Withdrawn(withdrawn.times), "it did not stay Healthy".to_owned());
+        }
         match &entry.decision {
             Decision::Wait(wait) => {
                 if let WaitingFor::Backoff { attempt, message } = &wait.on {
@@ -117,7 +124,8 @@ pub fn events(plan: &RunPlan, record: &Record) -> Vec<Event> {
                 if !view.detail.is_empty() {
                     detail = format!("{detail} ({})", view.detail).trim_start().to_owned();
                 }
-                let what = if view.phase == Phase::Gone { Happened::Gone } else { Happened::Proven };
+                let proven = Happened::Proven(entry.withdrawals());
+                let what = if view.phase == Phase::Gone { Happened::Gone } else { proven };
                 tell(entry.since, what, detail);
             }
             Decision::Failed(_) => tell(entry.since, Happened::Failed, shown(&view.detail)),
@@ -136,7 +144,41 @@ fn blocked_by(detail: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::{Withdrawn, not_looked_at};
     use crate::view::sample;
+
+    #[test]
+    fn a_proof_that_did_not_hold_is_told_and_so_is_the_next_one() {
+        let run = sample::all_proven("r-1", 0);
+        let node: NodeId = "a/one".parse().unwrap();
+        let told = |record: &Record| -> Vec<(Happened, String)> {
+            let of = events(&run.plan, record).into_iter().filter(|event| event.node == node);
+            let line = |e: &Event| format!("{} {} {}", e.at.strftime("%H:%M:%S"), e.what, e.detail);
+            of.map(|event| (event.what, line(&event).trim_end().to_owned())).collect()
+        };
+        let mut record = run.record.clone();
+        let first = told(&record).pop().unwrap();
+        assert_eq!(first.1, "10:00:10 proven after 10s");
+        let entry = record.entries.get_mut(&node).unwrap();
+        let proof = std::mem::replace(&mut entry.decision, not_looked_at(sample::at(600)));
+        entry.withdrawn = Some(Withdrawn { times: 1, at: sample::at(60) });
+        entry.since = sample::at(61);
+        let texts: Vec<String> = told(&record).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(
+            texts,
+            [
+                "10:00:00 started",
+                "10:00:00 syncing",
+                "10:01:00 proof withdrawn it did not stay Healthy",
+                "10:01:01 proving"
+            ]
+        );
+        let entry = record.entries.get_mut(&node).unwrap();
+        (entry.decision, entry.since) = (proof, sample::at(80));
+        let second = told(&record).pop().unwrap();
+        assert_eq!(second.1, "10:01:20 proven again after 1m20s");
+        assert_ne!(second.0, first.0, "who was told of the first is told of the second");
+    }
 
     #[test]
     fn a_record_tells_everything_that_happened_in_order() {

@@ -72,6 +72,7 @@ impl LookedAt<'_> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            withdrawn: None,
             removal: None,
         };
         let entries = self.decisions.iter().filter(stands).map(|found| (found.0.clone(), entry(found)));

@@ -50,16 +50,8 @@ mod tests {
 
     fn node(name: &str, sync: &str, automated: bool) -> StatusNode {
         let live = ApplicationFacts { sync: Some(sync.to_owned()), automated, ..ApplicationFacts::default() };
-        StatusNode {
-            node: name.parse().unwrap(),
-            application: "argocd/x".parse().unwrap(),
-            phase: None,
-            detail: String::new(),
-            since: None,
-            run: None,
-            live: Some(live),
-            stale: false,
-        }
+        let (node, application) = (name.parse().unwrap(), "argocd/x".parse().unwrap());
+        StatusNode { live: Some(live), ..StatusNode::unknown(&node, &application) }
     }
 
     #[test]

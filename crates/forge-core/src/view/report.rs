@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 use crate::finding::Finding;
-use crate::gate::Decision;
+use crate::gate::{Decision, WaitingFor};
 use crate::name::NodeId;
 use crate::run::{Entry, Phase, Record, RunAction, RunPlan, Runner, Verdict, result};
 use crate::teardown::RemovalRecord;
@@ -258,6 +258,7 @@ impl RunReport {
         let header = &record.header;
         let views = record.view(plan);
         let until = header.ended.as_ref().map_or(now, |ended| ended.at);
+        let stopped = header.ended.as_ref().is_some_and(|ended| ended.verdict == Verdict::Cancelled);
         let mut statistics = Statistics {
             nodes: views.len(),
             makespan_seconds: between(header.started, until).seconds(),
@@ -312,11 +313,13 @@ impl RunReport {
                     next: advice(&failure.why, Spot { application: &node.application, destination: None }),
                 });
             }
+            let was_left = stopped && !view.phase.is_over();
+            let detail = if was_left { left(entry) } else { view.detail.clone() };
             components.push(Component {
                 node: view.node.to_string(),
                 application: node.application.to_string(),
                 phase: view.phase.as_str().to_owned(),
-                detail: shown(&view.detail),
+                detail: shown(&detail),
                 started,
                 ended: view.ended,
                 seconds,
@@ -476,7 +479,35 @@ impl RunReport {
                 .collect();
             let _ = writeln!(text, "\nslowest: {}", list(&slow, 90));
         }
+        if self.verdict == Verdict::Cancelled.as_str() && !self.run.is_empty() {
+            let next = if self.action == RunAction::Teardown.as_str() {
+                "tear down again: what is gone stays gone"
+            } else {
+                "deploy again: proven nodes pass without a sync; what is not proven stays in the window until then"
+            };
+            let _ = writeln!(text, "\nnext: {next}");
+        }
         text
+    }
+}
+
+/// What a run that was stopped left of a node: what was asked of Argo CD goes on there, and nothing else goes on.
+fn left(entry: Option<&Entry>) -> String {
+    let waiting = entry.and_then(|entry| match &entry.decision {
+        Decision::Wait(wait) => Some((&wait.on, entry.asked.last())),
+        Decision::Proven(_) | Decision::Gone(_) | Decision::Failed(_) => None,
+    });
+    match waiting {
+        None => "not started".to_owned(),
+        Some((on, None)) => format!("not started: {on}"),
+        Some((WaitingFor::Backoff { attempt, message }, _)) => {
+            format!("sync {attempt} failed, and it is not tried again: {message}").trim_end_matches(": ").to_owned()
+        }
+        Some((WaitingFor::SyncRequest { attempt }, Some(last))) if *attempt > last.attempt => {
+            format!("sync {attempt} is not asked for any more")
+        }
+        Some((WaitingFor::Removal { on }, _)) => format!("its deletion goes on without the run: {on}"),
+        Some((on, Some(_))) => format!("left to Argo CD when the run was stopped: {on}"),
     }
 }
 
@@ -554,6 +585,64 @@ unfinished: b/two waiting `argocd/proxy` is not proven
 slowest: a/two 46s, a/one 12s
 "
         );
+    }
+
+    #[test]
+    fn what_is_not_healthy_is_reported_with_the_resource_behind_it_and_its_message() {
+        let run = sample::named("r-1", 0);
+        let report = RunReport::ended(&run.plan, &run.record, sample::at(100));
+        let wanted = "
+  why    health stayed Degraded: Deployment/a-two/api: Deployment \"api\" exceeded its progress deadline
+  which  Deployment/a-two/api
+";
+        assert!(report.text().contains(wanted), "{}", report.text());
+        assert_eq!(report.failures[0].resource.as_deref(), Some("Deployment/a-two/api"));
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_says_what_it_left_to_argo_cd_what_did_not_start_and_what_to_do() {
+        let mut run = sample::stored("r-1", 0);
+        let report = |run: &crate::run::StoredRun| RunReport::new(&run.plan, &run.record, sample::at(100));
+        assert!(!report(&run).text().contains("\nnext: "), "nobody stopped it");
+        let message = Some("cancelled by bob".to_owned());
+        run.record.header.ended = Some(crate::run::Ended { at: sample::at(40), verdict: Verdict::Cancelled, message });
+        let text = report(&run).text();
+        for line in [
+            " left to Argo CD when the run was stopped: sync 1 runs: applying \u{fffd}[2J<b>\n",
+            " not started: `argocd/proxy` is not proven\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        let next = "deploy again: proven nodes pass without a sync; what is not proven stays in the window until then";
+        assert!(text.ends_with(&format!("\n\nnext: {next}\n")), "{text}");
+        // What is done, failed or blocked is told as ever.
+        let told = |run: &crate::run::StoredRun, node: &str| -> String {
+            let found = report(run).components.into_iter().find(|component| component.node == node);
+            found.unwrap().detail
+        };
+        assert_eq!(
+            ["a/one", "a/two", "b/one"].map(|node| told(&run, node)),
+            ["", "health stayed Degraded", "blocked by `a/two`, which failed"]
+        );
+        run.record.entries.remove(&"b/two".parse().unwrap());
+        assert_eq!(told(&run, "b/two"), "not started");
+        let mut waits = |on: WaitingFor| {
+            let entry = run.record.entries.get_mut(&"argocd/proxy".parse().unwrap()).unwrap();
+            entry.decision = Decision::Wait(crate::gate::Wait { on, until: sample::at(600), since: None });
+            told(&run, "argocd/proxy")
+        };
+        assert_eq!(
+            waits(WaitingFor::Backoff { attempt: 1, message: "boom".to_owned() }),
+            "sync 1 failed, and it is not tried again: boom"
+        );
+        assert_eq!(waits(WaitingFor::SyncRequest { attempt: 2 }), "sync 2 is not asked for any more");
+        let removal = crate::teardown::Waiting::Clearance;
+        assert_eq!(
+            waits(WaitingFor::Removal { on: removal }),
+            "its deletion goes on without the run: what it had made is looked for"
+        );
+        run.record.header.action = RunAction::Teardown;
+        assert!(report(&run).text().ends_with("\nnext: tear down again: what is gone stays gone\n"));
     }
 
     #[test]

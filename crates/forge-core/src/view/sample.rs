@@ -6,7 +6,7 @@ use crate::digest::Digest;
 use crate::duration::Duration;
 use crate::gate::{
     Content, Decision, ExprError, Failure, Health, ObjectRef, Progress, Proof, Receipt, Rendered, Retry, SyncRequested,
-    SyncState, Timeouts, Wait, WaitingFor, Why,
+    SyncState, Timeouts, Unwell, Wait, WaitingFor, Why,
 };
 use crate::graph::Scope;
 use crate::run::{
@@ -79,6 +79,7 @@ fn entry(node: &str, ready: i64, asked: &[i64], decision: Decision, since: i64) 
         started: Some(at(ready)),
         healthy: None,
         asked,
+        withdrawn: None,
         removal: None,
     }
 }
@@ -111,10 +112,11 @@ pub(crate) fn stored(run: &str, offset: i64) -> StoredRun {
     let failed = |why: Why| Decision::Failed(Failure::from(why));
     let wait = |on: WaitingFor| Decision::Wait(Wait { on, until: at(offset + 600), since: None });
     let hostile = "applying \u{1b}[2J<b>".to_owned();
+    let unwell = failed(Why::Unhealthy { health: Health::Degraded, unwell: None });
     let o = offset;
     let entries = [
         entry("a/one", o + 1, &[o + 2], proven(&plan, "a/one", Some(1)), o + 13),
-        entry("a/two", o + 14, &[o + 15, o + 20], failed(Why::Unhealthy { health: Health::Degraded }), o + 60),
+        entry("a/two", o + 14, &[o + 15, o + 20], unwell, o + 60),
         entry("b/one", o + 61, &[], failed(Why::Blocked { by: "a/two".parse().unwrap() }), o + 61),
         entry("argocd/proxy", o + 1, &[o + 2], wait(WaitingFor::Operation { attempt: 1, message: hostile }), o + 3),
         Entry {
@@ -125,6 +127,21 @@ pub(crate) fn stored(run: &str, offset: i64) -> StoredRun {
     let entries = entries.into_iter().map(|entry| (entry.node.clone(), entry)).collect();
     let header = header(&plan, offset, None);
     StoredRun { record: Record { header, entries }, plan, notes: Vec::new() }
+}
+
+/// The same, where Argo CD names the resource behind what is wrong with `a/two`.
+pub(crate) fn named(run: &str, offset: i64) -> StoredRun {
+    let mut run = stored(run, offset);
+    let entry = run.record.entries.get_mut(&"a/two".parse().unwrap()).unwrap();
+    let why = Why::Unhealthy { health: Health::Degraded, unwell: Some(unwell()) };
+    entry.decision = Decision::Failed(Failure::from(why));
+    run
+}
+
+/// A resource that is not well.
+fn unwell() -> Unwell {
+    let message = "Deployment \"api\" exceeded its progress deadline".to_owned();
+    Unwell { resource: "Deployment/a-two/api".to_owned(), message }
 }
 
 /// Every node proven, ten seconds each, `argocd/proxy` without a sync; ended after 40 seconds.
@@ -190,7 +207,8 @@ pub(crate) fn every_why() -> Vec<Why> {
         Why::RuleUnmet { object: object(), detail: message },
         Why::RuleBroken { object: object(), error: ExprError::TooLong(1) },
     ];
-    all.extend(HEALTHS.map(|health| Why::Unhealthy { health }));
+    all.extend(HEALTHS.map(|health| Why::Unhealthy { health, unwell: None }));
+    all.push(Why::Unhealthy { health: Health::Degraded, unwell: Some(unwell()) });
     all.extend(removals().into_iter().map(|why| Why::Removal { why }));
     let counted: std::collections::BTreeSet<usize> = all.iter().map(number).collect();
     assert_eq!(counted.len(), 25, "a reason is missing here");
@@ -284,7 +302,8 @@ pub(crate) fn every_wait() -> Vec<WaitingFor> {
         WaitingFor::Object { object: object(), read: true },
         WaitingFor::Rule { object: object(), detail: message },
     ];
-    all.extend(HEALTHS.map(|health| WaitingFor::Health { health }));
+    all.extend(HEALTHS.map(|health| WaitingFor::Health { health, unwell: None }));
+    all.push(WaitingFor::Health { health: Health::Progressing, unwell: Some(unwell()) });
     let mut removal = vec![
         Waiting::Dependent { node: "a/one".parse().unwrap() },
         Waiting::Request,

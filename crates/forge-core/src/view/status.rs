@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::gate::{NodeHealth, aggregate};
+use crate::duration::Duration;
+use crate::gate::{Health, NodeHealth, WaitingFor, aggregate};
 use crate::graph::Scope;
 use crate::name::{ApplicationId, EnvironmentName, NodeId, clip};
 use crate::run::{Header, NodeView, Phase, RunAction, RunPlan, StoredRun};
-use crate::view::{ApplicationFacts, between, shown};
+use crate::view::{ApplicationFacts, age, between, shown};
 
 /// The phase of the platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -285,7 +286,7 @@ impl Standing {
     /// What a later run says instead.
     fn add(&mut self, run: &StoredRun, places: &mut BTreeMap<NodeId, usize>) {
         let applications: Vec<ApplicationId> = run.plan.nodes().map(|node| node.application.clone()).collect();
-        for (view, application) in run.record.view(&run.plan).into_iter().zip(applications) {
+        for (view, application) in run.record.stands(&run.plan).into_iter().zip(applications) {
             // What was found proven did not have to be held, so nobody looked whether it could be.
             if !run.plan.passed.contains(&view.node) {
                 self.not_held.remove(&view.node);
@@ -319,6 +320,37 @@ impl Standing {
     }
 }
 
+/// How a node is, in one word: by its run while that is at it or has given it up, else by what Argo CD says of it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeState {
+    /// As its run says. Proven only where Argo CD has nothing against it.
+    Run(Phase),
+    /// Argo CD's word for its health, whatever a run once proved; Healthy where no run has proven it.
+    Live(NodeHealth),
+    /// Healthy, and not what Git says, or Argo CD does not know.
+    OutOfSync,
+    /// Argo CD called it Healthy and has not compared for a while.
+    Stale,
+}
+
+impl NodeState {
+    /// As people say it, in small letters and without a space.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Run(phase) => phase.as_str(),
+            Self::Live(NodeHealth::Healthy) => "healthy",
+            Self::Live(NodeHealth::Suspended) => "suspended",
+            Self::Live(NodeHealth::Unknown) => "unknown",
+            Self::Live(NodeHealth::Progressing) => "progressing",
+            Self::Live(NodeHealth::Missing) => "missing",
+            Self::Live(NodeHealth::Degraded) => "degraded",
+            Self::Live(NodeHealth::Failed) => "failed",
+            Self::OutOfSync => "out-of-sync",
+            Self::Stale => "stale",
+        }
+    }
+}
+
 /// One node of `status`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -336,6 +368,12 @@ pub struct StatusNode {
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// When all before it was done in that run; nothing for one that is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
+    /// When it was proven, gone or failed in that run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
     /// The run that says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
@@ -347,14 +385,16 @@ pub struct StatusNode {
 }
 
 impl StatusNode {
-    /// A node of which no run says anything.
-    fn unknown(node: &NodeId, application: &ApplicationId) -> Self {
+    /// A node of which nobody says anything.
+    pub fn unknown(node: &NodeId, application: &ApplicationId) -> Self {
         Self {
             node: node.clone(),
             application: application.clone(),
             phase: None,
             detail: String::new(),
             since: None,
+            began: None,
+            ended: None,
             run: None,
             live: None,
             stale: false,
@@ -366,6 +406,60 @@ impl StatusNode {
         self.since.or_else(|| self.live.as_ref()?.since)
     }
 
+    /// How long its run was at it.
+    pub fn took(&self) -> Option<Duration> {
+        Some(between(self.began?, self.ended?))
+    }
+
+    /// How it is, in one word. What was proven and is Degraded, Missing or gone now is not proven any more.
+    pub fn state(&self) -> NodeState {
+        let live = match (self.phase, &self.live) {
+            (None | Some(Phase::Proven), None) => return NodeState::Live(NodeHealth::Missing),
+            // What is there again after it was gone is as Argo CD says.
+            (None | Some(Phase::Proven | Phase::Gone), Some(live)) => live,
+            (Some(phase), _) => return NodeState::Run(phase),
+        };
+        match live.health() {
+            Health::Healthy if !live.is_synced() => NodeState::OutOfSync,
+            Health::Healthy if self.stale => NodeState::Stale,
+            Health::Healthy if self.is_well() => NodeState::Run(Phase::Proven),
+            health => NodeState::Live(health.into()),
+        }
+    }
+
+    /// What there is to say about it, the cause first; on what its proof rests comes last.
+    pub fn told(&self) -> Vec<String> {
+        let proven = self.phase == Some(Phase::Proven);
+        let own = |wanted: bool| Some(self.detail.clone()).filter(|detail| wanted && !detail.is_empty());
+        let live = self.live.iter();
+        let unwell = live.clone().flat_map(|live| &live.unwell).map(|unwell| {
+            let line = format!("{} {} {}", unwell.resource, unwell.health, unwell.message);
+            line.trim_end().to_owned()
+        });
+        let mut told: Vec<String> = own(!proven).into_iter().collect();
+        if told.is_empty() && self.live.is_none() && self.phase != Some(Phase::Gone) {
+            told.push(WaitingFor::Application.to_string());
+        }
+        told.extend(unwell);
+        told.extend(live.flat_map(|live| live.conditions.iter().cloned()));
+        told.extend(own(proven));
+        told
+    }
+
+    /// That Argo CD has not compared it for a while, in words.
+    pub fn staleness(&self, now: Timestamp) -> Option<String> {
+        let live = self.live.as_ref().filter(|_| self.stale)?;
+        Some(match live.compared {
+            Some(at) => format!("stale: compared {} ago", age(between(at, now))),
+            None => "stale: never compared".to_owned(),
+        })
+    }
+
+    /// The same on one line: the first thing that there is to say, and that it is stale.
+    pub fn line(&self, now: Timestamp) -> String {
+        self.told().into_iter().take(1).chain(self.staleness(now)).collect::<Vec<_>>().join("; ")
+    }
+
     /// Its health in one word: what the gate gave up on is failed, whatever Argo CD says.
     pub fn health(&self) -> NodeHealth {
         match (self.phase, &self.live) {
@@ -375,11 +469,11 @@ impl StatusNode {
         }
     }
 
-    /// Nothing is left to wish for: proven where a run is known, Synced, Healthy, and looked at lately.
+    /// Nothing is left to wish for: proven, Synced, Healthy, and looked at lately. Argo CD's words alone prove nothing
+    /// (INV-5), so it takes a run.
     pub fn is_well(&self) -> bool {
-        let proven = self.phase.is_none_or(|phase| phase == Phase::Proven);
-        let live =
-            self.live.as_ref().is_some_and(|facts| facts.is_synced() && facts.health() == crate::gate::Health::Healthy);
+        let proven = self.phase == Some(Phase::Proven);
+        let live = self.live.as_ref().is_some_and(|facts| facts.is_synced() && facts.health() == Health::Healthy);
         proven && live && !self.stale
     }
 }
@@ -396,6 +490,8 @@ pub fn listed<'g>(
             phase: Some(view.phase),
             detail: shown(&view.detail),
             since: view.since,
+            began: view.began,
+            ended: view.ended,
             run: Some(run.clone()),
             ..StatusNode::unknown(&view.node, application)
         })
@@ -659,26 +755,115 @@ mod tests {
         assert_eq!(node.since(), Some(sample::at(2)));
     }
 
+    /// A node in a phase, without an Application.
+    fn one(phase: Option<Phase>) -> StatusNode {
+        let (node, application) = ("a/one".parse().unwrap(), "argocd/dev-a-one".parse().unwrap());
+        StatusNode { phase, ..StatusNode::unknown(&node, &application) }
+    }
+
+    fn says(sync: &str, health: &str) -> ApplicationFacts {
+        let (sync, health) = (Some(sync.to_owned()), Some(health.to_owned()));
+        ApplicationFacts { sync, health, ..ApplicationFacts::default() }
+    }
+
+    #[test]
+    fn a_node_is_as_its_run_says_and_proven_only_while_argo_cd_has_nothing_against_it() {
+        let proven = Some(Phase::Proven);
+        for (phase, live, stale, state) in [
+            (proven, Some(("Synced", "Healthy")), false, "proven"),
+            (None, Some(("Synced", "Healthy")), false, "healthy"),
+            (proven, Some(("Synced", "Degraded")), false, "degraded"),
+            (None, Some(("Synced", "Degraded")), false, "degraded"),
+            (proven, Some(("Synced", "Missing")), false, "missing"),
+            (proven, Some(("Synced", "Progressing")), false, "progressing"),
+            (proven, Some(("Synced", "Suspended")), false, "suspended"),
+            (proven, Some(("Synced", "Splendid")), true, "unknown"),
+            (proven, Some(("OutOfSync", "Healthy")), true, "out-of-sync"),
+            (proven, Some(("Synced", "Healthy")), true, "stale"),
+            (None, Some(("Synced", "Healthy")), true, "stale"),
+            (proven, None, false, "missing"),
+            (None, None, false, "missing"),
+            (Some(Phase::Gone), None, false, "gone"),
+            (Some(Phase::Gone), Some(("Synced", "Healthy")), false, "healthy"),
+            // What the run is at, or has given up, is told whatever Argo CD says.
+            (Some(Phase::Failed), Some(("Synced", "Healthy")), false, "failed"),
+            (Some(Phase::Blocked), None, false, "blocked"),
+            (Some(Phase::Syncing), Some(("OutOfSync", "Degraded")), true, "syncing"),
+            (Some(Phase::Unfinished), Some(("Synced", "Healthy")), false, "unfinished"),
+        ] {
+            let live = live.map(|(sync, health)| says(sync, health));
+            let node = StatusNode { live, stale, ..one(phase) };
+            assert_eq!(node.state().as_str(), state, "{node:?}");
+            assert_eq!(node.is_well(), state == "proven", "{node:?}");
+        }
+    }
+
+    #[test]
+    fn the_cause_is_told_first_and_that_it_is_stale_last() {
+        let mut live = says("Synced", "Degraded");
+        live.compared = Some(sample::at(0));
+        live.conditions = vec!["SyncError: boom".to_owned()];
+        live.unwell = vec![crate::view::UnwellResource {
+            resource: "Deployment/a/web".to_owned(),
+            health: "Degraded".to_owned(),
+            message: String::new(),
+        }];
+        let detail = "nothing had to change".to_owned();
+        let mut node = StatusNode { detail, live: Some(live), stale: true, ..one(Some(Phase::Proven)) };
+        let now = sample::at(100_000);
+        assert_eq!(node.told(), ["Deployment/a/web Degraded", "SyncError: boom", "nothing had to change"]);
+        assert_eq!(node.line(now), "Deployment/a/web Degraded; stale: compared 1d3h ago");
+        node.phase = Some(Phase::Blocked);
+        node.detail = "blocked by `b/two`, which failed".to_owned();
+        assert_eq!(node.line(now), "blocked by `b/two`, which failed; stale: compared 1d3h ago");
+        assert_eq!(node.told().len(), 3);
+        node.live = Some(ApplicationFacts::default());
+        assert_eq!(node.line(now), "blocked by `b/two`, which failed; stale: never compared");
+    }
+
+    #[test]
+    fn an_application_that_does_not_exist_is_said_once_and_not_where_it_had_to_go() {
+        let missing = "the Application does not exist";
+        for phase in [None, Some(Phase::Proven), Some(Phase::Waiting)] {
+            assert_eq!(one(phase).told(), [missing], "{phase:?}");
+        }
+        let waits = StatusNode { detail: missing.to_owned(), ..one(Some(Phase::Starting)) };
+        assert_eq!(waits.told(), [missing]);
+        assert_eq!(one(Some(Phase::Gone)).told(), Vec::<String>::new());
+        let failed = StatusNode { detail: "boom".to_owned(), ..one(Some(Phase::Failed)) };
+        assert_eq!(failed.told(), ["boom"]);
+    }
+
+    #[test]
+    fn how_long_a_run_was_at_a_node_is_known_when_it_was_done_with_it() {
+        let mut run = sample::stored("r-1", 0);
+        run.record.header.ended = sample::all_proven("r-1", 60).record.header.ended;
+        let standing = standing(std::slice::from_ref(&run)).unwrap();
+        let nodes = listed(Some(&standing), std::iter::empty());
+        let told: Vec<_> =
+            nodes.iter().map(|node| (node.state().as_str(), node.took().map(Duration::seconds))).collect();
+        assert_eq!(
+            told,
+            [
+                ("missing", Some(12)),
+                ("failed", Some(46)),
+                ("blocked", None),
+                ("unfinished", None),
+                ("unfinished", None),
+            ]
+        );
+        assert_eq!(nodes[3].since, Some(sample::at(100)));
+        assert!(nodes[3].line(sample::at(100)).starts_with("the run ended before it was proven"), "{:?}", nodes[3]);
+    }
+
     #[test]
     fn what_the_gate_gave_up_on_is_failed_and_what_is_missing_or_stale_is_not_well() {
-        let healthy = ApplicationFacts {
-            sync: Some("Synced".to_owned()),
-            health: Some("Healthy".to_owned()),
-            ..ApplicationFacts::default()
-        };
-        let node = |phase, live: Option<&ApplicationFacts>, stale| StatusNode {
-            node: "a/one".parse().unwrap(),
-            application: "argocd/dev-a-one".parse().unwrap(),
-            phase,
-            detail: String::new(),
-            since: None,
-            run: None,
-            live: live.cloned(),
-            stale,
-        };
+        let healthy = says("Synced", "Healthy");
+        let node =
+            |phase, live: Option<&ApplicationFacts>, stale| StatusNode { live: live.cloned(), stale, ..one(phase) };
         for (node, word, well) in [
             (node(Some(Phase::Proven), Some(&healthy), false), NodeHealth::Healthy, true),
-            (node(None, Some(&healthy), false), NodeHealth::Healthy, true),
+            (node(None, Some(&healthy), false), NodeHealth::Healthy, false),
             (node(Some(Phase::Proven), Some(&healthy), true), NodeHealth::Healthy, false),
             (node(Some(Phase::Proving), Some(&healthy), false), NodeHealth::Healthy, false),
             (node(Some(Phase::Blocked), Some(&healthy), false), NodeHealth::Failed, false),

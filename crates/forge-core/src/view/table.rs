@@ -156,7 +156,7 @@ mod tests {
         let run = sample::stored("r-1", 0);
         let table = Table::new(&run.plan, &run.record, sample::at(92), None);
         let counts: Vec<usize> = Phase::ALL.iter().map(|phase| table.count(*phase)).collect();
-        assert_eq!(counts, [1, 0, 1, 0, 0, 1, 0, 1, 1]);
+        assert_eq!(counts, [1, 0, 1, 0, 0, 1, 0, 1, 1, 0]);
         assert_eq!(table.elapsed.to_string(), "1m32s");
         assert_eq!(table.critical, (1, 3));
         let [proxy] = table.running.as_slice() else { panic!("{table:?}") };

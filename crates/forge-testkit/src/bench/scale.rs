@@ -206,6 +206,7 @@ pub fn table(figures: &[Figures]) -> String {
         ("command, s".into(), 1, Box::new(|f| Some(f.command))),
         ("run, s".into(), 1, Box::new(|f| f.run)),
         ("makespan, s".into(), 1, Box::new(|f| Some(f.makespan))),
+        ("run before and after that, s".into(), 1, Box::new(|f| f.run.map(|run| run - f.makespan))),
         ("measured critical path, s".into(), 1, Box::new(|f| Some(f.critical))),
         ("proof to sync request p50, s".into(), 3, Box::new(|f| Some(f.hops.quantile(0.5)))),
         ("proof to sync request p95, s".into(), 3, Box::new(|f| Some(f.hops.quantile(0.95)))),

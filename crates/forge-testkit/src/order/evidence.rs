@@ -62,6 +62,11 @@ impl Line {
         (200..300).contains(&self.code)
     }
 
+    /// Argo CD's server updates an Application to start or to end an operation, and patches it for everything else.
+    fn is_request(&self) -> bool {
+        self.resource == "applications" && self.verb == "update" && self.is_by(SERVER)
+    }
+
     fn is_by(&self, account: &str) -> bool {
         self.user.rsplit(':').next() == Some(account)
     }
@@ -70,6 +75,16 @@ impl Line {
     fn place(&self) -> &str {
         if self.resource == "namespaces" && self.namespace.is_empty() { &self.name } else { &self.namespace }
     }
+}
+
+/// How often Argo CD's server was asked to start or to end an operation of each Application, and did so, by its name. Unlike
+/// the history of an Application this has what failed too, and tells two of the same second apart.
+pub fn requests(lines: &[Line]) -> BTreeMap<String, usize> {
+    let mut requests: BTreeMap<String, usize> = BTreeMap::new();
+    for line in lines.iter().filter(|line| line.is_request() && line.succeeded()) {
+        *requests.entry(line.name.clone()).or_default() += 1;
+    }
+    requests
 }
 
 /// A workload became ready, in the second that a condition names.
@@ -145,16 +160,13 @@ fn of_node(node: &str, lines: &[Line], transitions: &BTreeSet<Transition>, condi
     let writes = |line: &&Line| line.is_by(CONTROLLER) && line.place() == node && line.subresource.is_empty();
     let mut writes: Vec<&Line> = lines.iter().filter(writes).filter(|line| !line.verb.starts_with("delete")).collect();
     writes.sort_by_key(|line| line.at.earliest);
-    // Argo CD's server updates an Application to start or to end an operation, and patches it for everything else: its
-    // first update is the first request, whatever came of it. The controller updates one to start an automated
+    // The first request is the start, whatever came of it. The controller updates an Application to start an automated
     // operation, and for more: its last update before the first write is the one that led to it, or a later one.
-    let updates = |account: &'static str| {
-        let of = move |line: &&Line| line.resource == "applications" && line.name == node && line.verb == "update";
-        lines.iter().filter(of).filter(move |line| line.is_by(account))
-    };
-    let asked = updates(SERVER).min_by_key(|line| line.at.earliest);
+    let of = |line: &&Line| line.resource == "applications" && line.name == node && line.verb == "update";
+    let updates = || lines.iter().filter(of);
+    let asked = updates().filter(|line| line.is_request()).min_by_key(|line| line.at.earliest);
     let automated = writes.first().and_then(|first| {
-        let before = updates(CONTROLLER).filter(|line| line.at.earliest <= first.at.latest);
+        let before = updates().filter(|line| line.is_by(CONTROLLER) && line.at.earliest <= first.at.latest);
         before.max_by_key(|line| line.at.earliest).or(Some(*first))
     });
     let first = writes.first().map(|first| first.at.earliest);

@@ -165,6 +165,25 @@ fn requests_that_were_only_tried_are_no_evidence_and_those_that_failed_changed_n
 }
 
 #[test]
+fn two_syncs_of_one_second_are_two_requests_and_only_what_argo_cds_server_really_began_counts() {
+    let asked = |at: &str| line("update", SERVER, "applications", "argocd", "a", "", at);
+    let lines: Vec<Line> = [
+        asked("01.1000"),
+        asked("01.2000"),
+        // Somebody else wrote it meanwhile, so nothing began.
+        asked("01.3000").replace("\"code\":200", "\"code\":409"),
+        line("patch", SERVER, "applications", "argocd", "a", "", "01.4000"),
+        line("update", CONTROLLER, "applications", "argocd", "a", "", "01.5000"),
+        line("update", SERVER, "appprojects", "argocd", "a", "", "01.6000"),
+        line("update", SERVER, "applications", "argocd", "b", "", "02.0000"),
+    ]
+    .iter()
+    .filter_map(|line| Line::parse(line))
+    .collect();
+    assert_eq!(requests(&lines), BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]));
+}
+
+#[test]
 fn jobs_and_custom_resources_are_ready_by_their_own_conditions() {
     let job = json!({
         "kind": "Job", "metadata": {"name": "migrate", "namespace": "a"},

@@ -1,8 +1,9 @@
 //! An Argo CD Application, read loosely: just enough of it for the gate.
 
-use forge_core::gate::{Health, Nonce, Operation, Phase, SyncState};
+use forge_core::gate::{Health, Nonce, Operation, Phase, SyncState, Unwell};
 use forge_core::name::{ApplicationId, cut};
 use forge_core::teardown;
+use forge_core::view::worst;
 use serde_json::Value;
 
 use super::NONCE;
@@ -63,6 +64,8 @@ pub(crate) struct Application {
     pub(crate) in_flight: bool,
     pub(crate) sync: SyncState,
     pub(crate) health: Health,
+    /// The resource behind that health, where Argo CD tells of one: its list does not.
+    pub(crate) unwell: Option<Unwell>,
     pub(crate) conditions: Vec<String>,
     pub(crate) resources: Vec<Resource>,
     pub(crate) revisions: Vec<String>,
@@ -102,6 +105,7 @@ impl Application {
         let mut failed = list("/status/conditions")
             .filter(|condition| condition.get("type").and_then(Value::as_str) == Some("DeletionError"));
         let deletion_error = failed.find_map(|condition| condition.get("message")?.as_str());
+        let health = health(text("/status/health/status"));
         Some(Self {
             id,
             version: text("/metadata/resourceVersion").parse().unwrap_or(0),
@@ -117,7 +121,8 @@ impl Application {
                 "OutOfSync" => SyncState::OutOfSync,
                 _ => SyncState::Unknown,
             },
-            health: health(text("/status/health/status")),
+            health,
+            unwell: worst(health, list("/status/resources")),
             conditions: conditions.collect(),
             resources: list("/status/resources").map(Resource::read).collect(),
             revisions,
@@ -246,6 +251,25 @@ mod tests {
         for text in [condition, &found.operation.unwrap().message] {
             assert!(text.len() <= LONGEST_MESSAGE && text.starts_with("ää") && text.ends_with("ä…"), "{text}");
         }
+    }
+
+    #[test]
+    fn the_resource_behind_a_health_is_kept_with_what_argo_cd_says_about_it() {
+        let message = "Deployment \"api\" exceeded its progress deadline";
+        let resource = |name: &str, health: &str| {
+            let health = json!({"status": health, "message": message});
+            json!({"group": "apps", "kind": "Deployment", "namespace": "shop", "name": name, "health": health})
+        };
+        let mut status = json!({
+            "health": {"status": "Degraded"},
+            "resources": [resource("a", "Progressing"), resource("api", "Degraded")],
+        });
+        let unwell = Unwell { resource: "Deployment/shop/api".to_owned(), message: message.to_owned() };
+        assert_eq!(app(&Value::Null, &status).unwell, Some(unwell));
+        status["resources"][1]["health"]["message"] = json!("x".repeat(100_000));
+        assert!(app(&Value::Null, &status).unwell.unwrap().message.len() < LONGEST_MESSAGE);
+        status["health"]["status"] = json!("Healthy");
+        assert_eq!(app(&Value::Null, &status).unwell, None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forge_core::name::ApplicationId;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -41,7 +42,8 @@ pub(crate) struct Feed {
 #[derive(Debug, Clone, Copy)]
 struct FeedHealth {
     tried: Instant,
-    listed: Option<Instant>,
+    /// When everything was read last, and when that began.
+    listed: Option<(Instant, Timestamp)>,
 }
 
 impl Feed {
@@ -82,12 +84,17 @@ impl Feed {
         lock(&self.states).get(id).map(|sender| sender.borrow().clone()).unwrap_or_default()
     }
 
-    /// A newer read from elsewhere (the answer to a refresh).
+    /// A newer read from elsewhere (the answer to a refresh). One that is as new and names the resource behind its health counts
+    /// as newer: a list does not name it, and may come first.
     pub(crate) fn offer(&self, application: Application) {
         let mut states = lock(&self.states);
         let sender = states.entry(application.id.clone()).or_insert_with(|| watch::Sender::new(Known::Unread));
         sender.send_if_modified(|known| {
-            if matches!(known, Known::Seen(seen) if seen.version >= application.version) {
+            let is_old = |seen: &Application| {
+                let says_more = seen.unwell.is_none() && application.unwell.is_some();
+                seen.version > application.version || (seen.version == application.version && !says_more)
+            };
+            if matches!(&*known, Known::Seen(seen) if is_old(seen)) {
                 return false;
             }
             *known = Known::Seen(Arc::new(application));
@@ -102,7 +109,12 @@ impl Feed {
 
     /// Argo CD was read completely lately.
     pub(crate) fn is_fresh(&self) -> bool {
-        lock(&self.health).listed.is_some_and(|at| at.elapsed() < RELIST * 3)
+        lock(&self.health).listed.is_some_and(|(at, _)| at.elapsed() < RELIST * 3)
+    }
+
+    /// The moment that everything known is at least as new as; nothing before everything was read once.
+    pub(crate) fn read_at(&self) -> Option<Timestamp> {
+        lock(&self.health).listed.map(|(_, began)| began)
     }
 
     /// What was seen, and in which version.
@@ -126,6 +138,7 @@ impl Feed {
 
     async fn list(&self) -> Result<(), ClusterError> {
         lock(&self.health).tried = Instant::now();
+        let began = Timestamp::now();
         let mut present = BTreeSet::new();
         for found in self.argocd.list_since(&self.versions()).await? {
             present.insert(match found {
@@ -138,7 +151,7 @@ impl Feed {
             });
         }
         self.absent(&present);
-        lock(&self.health).listed = Some(Instant::now());
+        lock(&self.health).listed = Some((Instant::now(), began));
         Ok(())
     }
 
@@ -194,6 +207,7 @@ mod tests {
     use axum::http::{HeaderMap, StatusCode};
     use axum::response::{IntoResponse as _, Response};
     use axum::routing::get;
+    use secrecy::SecretString;
     use serde_json::json;
 
     use super::*;
@@ -270,6 +284,59 @@ mod tests {
         std::fs::write(folder.join(token).join("token"), token).unwrap();
         std::os::unix::fs::symlink(token, folder.join("..data_tmp")).unwrap();
         std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+    }
+
+    /// A feed that follows nobody.
+    fn feed(health: FeedHealth) -> Feed {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let argocd = ArgoCd::at("http://127.0.0.1:1", SecretString::from("t".to_owned()), None).unwrap();
+        Feed { argocd, states: Mutex::default(), health: Mutex::new(health) }
+    }
+
+    #[tokio::test]
+    async fn a_feed_is_alive_while_it_tries_and_fresh_while_that_succeeds() {
+        let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        let began = Timestamp::now();
+        for (tried, listed, wanted) in [
+            (0, None, (true, false)),
+            (0, Some(0), (true, true)),
+            (0, Some(46), (true, false)),
+            (121, Some(121), (false, false)),
+        ] {
+            let listed = listed.map(|seconds| (ago(seconds), began));
+            let feed = feed(FeedHealth { tried: ago(tried), listed });
+            assert_eq!((feed.is_alive(), feed.is_fresh()), wanted, "{tried} {listed:?}");
+            assert_eq!(feed.read_at(), listed.map(|_| began));
+        }
+    }
+
+    #[tokio::test]
+    async fn of_reads_that_are_as_new_as_each_other_the_one_that_names_a_resource_counts() {
+        let feed = feed(FeedHealth { tried: Instant::now(), listed: None });
+        let id: ApplicationId = "argocd/a".parse().unwrap();
+        let read = |version: u64, resources: &Value| {
+            let mut object = application(version);
+            object["status"] = json!({"health": {"status": "Degraded"}, "resources": resources});
+            Application::read(&object).unwrap()
+        };
+        let resource = |name: &str| json!([{"kind": "Deployment", "name": name, "health": {"status": "Degraded"}}]);
+        let named = || match feed.get(&id) {
+            Known::Seen(seen) => seen.unwell.as_ref().map(|unwell| unwell.resource.clone()),
+            other => panic!("{other:?}"),
+        };
+        let mut states = feed.subscribe(&id);
+        feed.offer(read(7, &Value::Null));
+        assert_eq!(named(), None);
+        feed.offer(read(7, &resource("a")));
+        assert_eq!(named().as_deref(), Some("Deployment/a"));
+        states.borrow_and_update();
+        for old in [read(7, &Value::Null), read(7, &resource("b")), read(6, &resource("b"))] {
+            feed.offer(old);
+            assert_eq!(named().as_deref(), Some("Deployment/a"));
+        }
+        assert!(!states.has_changed().unwrap());
+        feed.offer(read(8, &Value::Null));
+        assert_eq!(named(), None);
     }
 
     #[tokio::test]

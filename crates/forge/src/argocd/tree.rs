@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forge_core::digest::Digest;
 use forge_core::gate::{Container, ContainerKey, LiveObject, ObjectRef, RenderReceipt, Tree, Workload};
 use forge_core::name::ApplicationId;
-use forge_core::release::RECEIPT;
+use forge_core::release::{RECEIPT, is_sidecar};
 use forge_core::teardown::{self, Remnant};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
@@ -18,8 +18,8 @@ use crate::cluster::ClusterError;
 
 /// Requests of one node at a time.
 const AT_ONCE: usize = 8;
-/// Pods of one Application that are looked at.
-const MOST_PODS: usize = 500;
+/// Pods of one Application that are whole in memory at a time.
+const PODS: usize = 200;
 
 /// Objects of an Application that is being deleted that are looked at.
 const MOST_REMNANTS: usize = 60;
@@ -68,11 +68,13 @@ impl ArgoCd {
     ) -> Result<Tree, ClusterError> {
         let id = &application.id;
         let members = self.tree_members(id).await?;
-        let workloads = members.iter().filter(|member| is_workload(&member.resource));
-        let pods = members.iter().filter(|member| is_pod(&member.resource)).take(MOST_PODS);
-        let mut found = self.objects(id, workloads.map(|member| &member.resource)).await?;
-        found.extend(self.objects(id, pods.map(|member| &member.resource)).await?);
-        let mut tree = assembled(&members, &found);
+        let (workloads, pods) = (only(&members, is_workload), only(&members, is_pod));
+        let mut tree = assembled(&members, &self.objects(id, workloads.into_iter()).await?);
+        // All of them: the one that is left out may be the one that runs something else.
+        for pods in pods.chunks(PODS) {
+            let found = self.objects(id, pods.iter().copied()).await?;
+            tree.containers.extend(assembled(&members, &found).containers);
+        }
         for object in objects {
             let value = self.required(application, &members, object, elsewhere).await?;
             tree.objects.push(LiveObject { object: object.clone(), value });
@@ -191,6 +193,11 @@ fn member(value: &Value) -> Member {
     }
 }
 
+/// Those of one sort.
+fn only(members: &[Member], sort: fn(&Resource) -> bool) -> Vec<&Resource> {
+    members.iter().map(|member| &member.resource).filter(|resource| sort(resource)).collect()
+}
+
 /// As people name it.
 fn named(resource: &Resource) -> String {
     let Resource { group, version, kind, namespace, name } = resource.clone();
@@ -227,7 +234,14 @@ fn workload(resource: &Resource, value: &Value) -> Option<Workload> {
 }
 
 fn containers(owner: &str, pod: &Value) -> Vec<Container> {
-    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    let list = |place: &str| pod.pointer(place).and_then(Value::as_array).into_iter().flatten();
+    let named = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
+    let sidecars: Vec<String> =
+        list("/spec/initContainers").filter(|container| is_sidecar(container)).filter_map(named).collect();
+    // Of what begins before the containers only sidecars run on beside them.
+    let runs_on = |status: &&Value| named(status).is_some_and(|name| sidecars.contains(&name));
+    let starts_again = starts_again(pod);
+    let statuses = list("/status/containerStatuses").chain(list("/status/initContainerStatuses").filter(runs_on));
     statuses
         .filter_map(|status| {
             let name = status.get("name").and_then(Value::as_str)?;
@@ -235,8 +249,8 @@ fn containers(owner: &str, pod: &Value) -> Vec<Container> {
             Some(Container {
                 key: ContainerKey::new(owner, name).ok()?,
                 running: status.pointer("/state/running").is_some(),
-                restarts: recent_restarts(status),
-                held_back: status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff"),
+                restarts: recent_restarts(status, starts_again),
+                held_back: is_held_back(status, starts_again),
                 started: started(status),
                 // Without a name before it, it is the digest of an image's configuration, which no manifest names.
                 image: id.rsplit_once('@').and_then(|(_, digest)| digest.parse::<Digest>().ok()),
@@ -249,10 +263,25 @@ fn started(status: &Value) -> Option<jiff::Timestamp> {
     status.pointer("/state/running/startedAt").and_then(Value::as_str)?.parse().ok()
 }
 
-/// How often a container was started again, if the last time was not long ago: old restarts tell nothing about now.
-fn recent_restarts(status: &Value) -> u32 {
+/// Whether what ends in this pod is started again: it is no pod of a Job, and does not go itself.
+fn starts_again(pod: &Value) -> bool {
+    let text = |place: &str| pod.pointer(place).and_then(Value::as_str);
+    let is_going = pod.pointer("/metadata/deletionTimestamp").is_some();
+    text("/spec/restartPolicy") == Some("Always") && text("/status/phase") == Some("Running") && !is_going
+}
+
+/// It has crashed, and Kubernetes has not started it again yet: it waits before it does, or nobody has noticed yet.
+fn is_held_back(status: &Value, starts_again: bool) -> bool {
+    let waits = status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff");
+    waits || (starts_again && status.pointer("/state/terminated").is_some())
+}
+
+/// How often a container was started again, if the last time was not long ago or it has crashed again since: old restarts tell
+/// nothing about now.
+fn recent_restarts(status: &Value, starts_again: bool) -> u32 {
     let age = started(status).map(|at| jiff::Timestamp::now().duration_since(at));
-    if age.is_none_or(|age| age > jiff::SignedDuration::from_secs(60)) {
+    let is_recent = age.is_some_and(|age| age <= jiff::SignedDuration::from_secs(60));
+    if !is_recent && !is_held_back(status, starts_again) {
         return 0;
     }
     status.get("restartCount").and_then(Value::as_u64).and_then(|count| count.try_into().ok()).unwrap_or(0)
@@ -289,6 +318,14 @@ mod tests {
         json!({"group": "example.com", "version": "v1", "kind": kind, "namespace": "shop", "name": name, "uid": name})
     }
 
+    /// Pods of one Application that are more than anybody reads at once.
+    const MANY: usize = 501;
+
+    fn pod(number: usize) -> Value {
+        let name = format!("web-{number}");
+        json!({"group": "", "version": "v1", "kind": "Pod", "namespace": "shop", "name": name, "uid": name})
+    }
+
     /// What Argo CD knows: `app` and `near` hold nothing of interest, the controller of `far` made a Database.
     fn answer(uri: &Uri) -> (StatusCode, Json<Value>) {
         let path = uri.path().trim_start_matches("/api/v1/applications/");
@@ -302,6 +339,11 @@ mod tests {
                 json!({"manifest": forge_core::release::receipt(&digest, &digest, &digest).value.to_string()})
             }
             "odd/resource" => json!({"manifest": r#"{"data": {"release": "x"}}"#}),
+            "many/resource-tree" => json!({"nodes": (0..MANY).map(pod).collect::<Vec<Value>>()}),
+            "many/resource" => {
+                let state = r#"{"name": "web", "state": {"running": {}}}"#;
+                json!({"manifest": format!(r#"{{"status": {{"containerStatuses": [{state}]}}}}"#)})
+            }
             // So it says that there is none.
             _ => return (StatusCode::FORBIDDEN, Json(json!({"code": 7, "message": "permission denied"}))),
         };
@@ -353,6 +395,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_containers_of_all_pods_are_read_however_many_there_are() {
+        let (argocd, _) = serve().await;
+        let tree = argocd.read_tree(&application("many", &json!([])), &[], &[]).await.unwrap();
+        let shown: std::collections::BTreeSet<String> =
+            tree.containers.iter().map(|container| container.key.to_string()).collect();
+        assert_eq!((shown.len(), tree.containers.len()), (MANY, MANY));
+    }
+
+    #[tokio::test]
     async fn the_receipt_of_what_was_rendered_is_the_one_in_the_namespace_of_the_application() {
         let (argocd, _) = serve().await;
         let config_map = |namespace: &str, name: &str| json!({"group": "", "version": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name});
@@ -365,6 +416,43 @@ mod tests {
         assert_eq!(argocd.rendered(&application("released", &none)).await.unwrap(), None);
         assert_eq!(argocd.rendered(&application("odd", &own)).await.unwrap(), None);
         assert!(argocd.rendered(&application("gone", &own)).await.is_err());
+    }
+
+    #[test]
+    fn restarts_count_of_what_was_started_lately_or_is_held_back() {
+        let ago = |seconds: i64| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        let restarts_in = |policy: &str, state: Value| {
+            let status = json!({"name": "api", "restartCount": 4, "state": state});
+            let status = json!({"phase": "Running", "containerStatuses": [status]});
+            let pod = json!({"spec": {"restartPolicy": policy}, "status": status});
+            let found = containers("Deployment/shop/api", &pod);
+            found.iter().map(|container| (container.restarts, container.held_back)).collect::<Vec<_>>()
+        };
+        let restarts = |state: Value| restarts_in("Always", state);
+        assert_eq!(restarts(json!({"running": {"startedAt": ago(5)}})), [(4, false)]);
+        assert_eq!(restarts(json!({"running": {"startedAt": ago(500)}})), [(0, false)]);
+        assert_eq!(restarts(json!({"waiting": {"reason": "CrashLoopBackOff"}})), [(4, true)]);
+        assert_eq!(restarts(json!({"waiting": {"reason": "ContainerCreating"}})), [(0, false)]);
+        // It has just crashed; in a pod of a Job it may be done.
+        assert_eq!(restarts(json!({"terminated": {"exitCode": 1}})), [(4, true)]);
+        assert_eq!(restarts_in("Never", json!({"terminated": {"exitCode": 0}})), [(0, false)]);
+    }
+
+    #[test]
+    fn sidecars_that_begin_before_the_containers_are_listed_with_them_and_what_only_begins_is_not() {
+        let digest = Digest::of(b"x");
+        let status = |name: &str| json!({"name": name, "imageID": format!("r.example.com/a@{digest}"), "state": {"running": {}}});
+        let pod = json!({
+            "spec": {"initContainers": [{"name": "migrate"}, {"name": "proxy", "restartPolicy": "Always"}]},
+            "status": {
+                "initContainerStatuses": [status("migrate"), status("proxy")],
+                "containerStatuses": [status("api")],
+            },
+        });
+        let found = containers("Deployment/shop/api", &pod);
+        let shown: Vec<String> = found.iter().map(|container| container.key.to_string()).collect();
+        assert_eq!(shown, ["Deployment/shop/api/api", "Deployment/shop/api/proxy"]);
+        assert!(found.iter().all(|container| container.running && container.image.as_ref() == Some(&digest)));
     }
 
     #[tokio::test]

@@ -8,11 +8,15 @@
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::install::{
     CMP, POLICY_MAP, POLICY_SEEN, has_sidecar, outdated_pods, policy_is_seen, policy_seen, renewal, uses_plugin,
 };
-use forge_core::name::ApplicationId;
+use forge_core::name::{ApplicationId, clip};
+use forge_core::release::SignaturePolicy;
 use forge_core::render::{Places, is_ours};
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -23,6 +27,8 @@ use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 
+/// The key of the ConfigMap that the plugin reads.
+const KEY: &str = "policy.yaml";
 /// How long pods may take to be made anew.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
@@ -41,16 +47,44 @@ async fn looked(cluster: &Cluster, places: &Places) -> Result<Option<(Option<Val
 /// Whether something may have been rendered under another policy than the one that is there.
 ///
 /// # Errors
-/// When the cluster does not answer.
-pub(crate) async fn is_due(cluster: &Cluster, places: &Places) -> Result<bool, ClusterError> {
-    let looked = looked(cluster, places).await?;
-    Ok(looked.is_some_and(|(policy, seen)| !policy_is_seen(policy.as_ref(), seen.as_ref())))
+/// When the cluster does not answer, or the policy cannot be used.
+pub(crate) async fn is_due(cluster: &Cluster, places: &Places) -> Result<bool, Failure> {
+    let Some((policy, seen)) = looked(cluster, places).await? else { return Ok(false) };
+    if let Some(policy) = &policy {
+        usable(policy, &places.argocd)?;
+    }
+    Ok(!policy_is_seen(policy.as_ref(), seen.as_ref()))
+}
+
+/// That the ConfigMap holds a policy, where the plugin looks for it: nobody may be told that releases are judged by one that is not
+/// read, or that cannot be.
+fn usable(policy: &Value, argocd: &str) -> Result<(), Failure> {
+    let bad = |failure: Failure| Failure {
+        message: format!("ConfigMap {POLICY_MAP} in `{argocd}`: {}", failure.message),
+        ..failure
+    };
+    let held = |field: &str| policy.get(field)?.as_object();
+    let text = |field: &str| held(field)?.get(KEY)?.as_str();
+    let bytes = match (text("data"), text("binaryData")) {
+        (Some(text), _) => text.as_bytes().to_vec(),
+        (None, Some(encoded)) => STANDARD.decode(encoded).unwrap_or_default(),
+        (None, None) => {
+            let keys = ["data", "binaryData"].into_iter().filter_map(held).flat_map(serde_json::Map::keys);
+            let keys: Vec<String> = keys.take(3).map(|key| format!("`{}`", clip(key))).collect();
+            let instead = if keys.is_empty() { String::new() } else { format!(", but {}", keys.join(", ")) };
+            let failure = Failure::new(Code::BadSignaturePolicy, format!("it has no `{KEY}`{instead}"));
+            return Err(bad(failure.hint(format!(
+                "make it with `--from-file={KEY}=FILE`, or delete it if no signature is to be asked for"
+            ))));
+        }
+    };
+    SignaturePolicy::read(KEY, &bytes).map(|_| ()).map_err(bad)
 }
 
 /// Lets everything be rendered again where another policy counts; gives what is left to be done by somebody.
 ///
 /// # Errors
-/// When the cluster does not answer, or what is written down is somebody else's.
+/// When the cluster does not answer, the policy cannot be used, or what is written down is somebody else's.
 pub(super) async fn settle(
     cluster: &Cluster,
     places: &Places,
@@ -59,6 +93,10 @@ pub(super) async fn settle(
 ) -> Result<Option<String>, Failure> {
     let Some((policy, seen)) = looked(cluster, places).await? else { return Ok(None) };
     let (policy, argocd) = (policy.as_ref(), places.argocd.as_str());
+    // Before all: an earlier Forge wrote down what it had not read.
+    if let Some(policy) = policy {
+        usable(policy, argocd)?;
+    }
     if policy_is_seen(policy, seen.as_ref()) {
         return Ok(None);
     }
@@ -173,8 +211,6 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
-    use base64::Engine as _;
-    use forge_core::code::Code;
     use forge_core::executor::Access;
     use forge_testkit::http::{Request, reply};
     use serde_json::json;
@@ -184,6 +220,8 @@ mod tests {
     const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1/applications/";
     const SEEN: &str = "/api/v1/namespaces/argo/configmaps/forge-signatures-seen";
     const CHANGED: &str = "2026-01-02T00:00:00Z";
+    const POLICY: &str =
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nspec: {signatures: optional}\n";
 
     /// A cluster with an Argo CD behind it.
     struct Fake {
@@ -201,7 +239,8 @@ mod tests {
         fn new(policy: Option<&str>) -> Self {
             let policy = policy.map(|version| {
                 let fields = json!([{"time": CHANGED}]);
-                json!({"metadata": {"uid": "u", "resourceVersion": version, "managedFields": fields}})
+                let metadata = json!({"uid": "u", "resourceVersion": version, "managedFields": fields});
+                json!({"metadata": metadata, "data": {KEY: POLICY}})
             });
             Self { policy, seen: None, made: "2026-01-01T00:00:00Z", renders: true, log: Vec::new() }
         }
@@ -243,7 +282,7 @@ mod tests {
                     list(json!([application("api", CMP), application("own", "other"), application("web", CMP)]))
                 }
                 ("GET", "/api/v1/namespaces/argo/secrets/forge-argocd") => {
-                    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+                    let encoded = |text: &str| STANDARD.encode(text);
                     let server = encoded("http://argocd-server.argocd.svc");
                     (200, json!({"data": {"server": server, "token": encoded("t")}}))
                 }
@@ -354,5 +393,41 @@ mod tests {
         let failure = settle(&cluster, &Places::default(), false, &mut |_: &str| {}).await.unwrap_err();
         assert_eq!(failure.code, Code::ForeignObject);
         assert_eq!(fake.lock().unwrap().log.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_nobody_reads_is_told_and_nothing_is_rendered_by_it() {
+        let broken = POLICY.replace("optional", "sometimes");
+        let cases = [
+            (json!({"data": {"signatures.yaml": POLICY}}), "has no `policy.yaml`, but `signatures.yaml`"),
+            (json!({"binaryData": {"b": ""}}), "has no `policy.yaml`, but `b`"),
+            (json!({}), "has no `policy.yaml`"),
+            (json!({"data": {KEY: broken}}), "`policy.yaml` is not a signature policy"),
+            (json!({"binaryData": {KEY: "/w=="}}), "`policy.yaml` is not a signature policy"),
+        ];
+        for (held, words) in cases {
+            let mut fake = Fake::new(Some("7"));
+            let metadata = fake.policy.as_ref().unwrap()["metadata"].clone();
+            let mut policy = held;
+            policy["metadata"] = metadata;
+            // Also where an earlier Forge wrote down that all is well.
+            fake.seen = Some(policy_seen("argo", Some(&policy)));
+            fake.policy = Some(policy);
+            let ((cluster, fake), places) = (served(fake).await, Places::default());
+            let settled = settle(&cluster, &places, false, &mut |_: &str| {}).await.unwrap_err();
+            let due = is_due(&cluster, &places).await.unwrap_err();
+            for failure in [settled, due] {
+                assert_eq!(failure.code, Code::BadSignaturePolicy, "{}", failure.message);
+                let told = failure.message.contains(words) && failure.message.contains("ConfigMap forge-signatures");
+                assert!(told, "{words}: {}", failure.message);
+            }
+            assert_eq!(fake.lock().unwrap().log.len(), 0);
+        }
+        // As bytes it is as good as a text.
+        let mut fake = Fake { made: "2026-01-03T00:00:00Z", ..Fake::new(Some("7")) };
+        let metadata = fake.policy.as_ref().unwrap()["metadata"].clone();
+        fake.policy = Some(json!({"metadata": metadata, "binaryData": {KEY: STANDARD.encode(POLICY)}}));
+        let (note, fake) = settled(fake, false).await;
+        assert_eq!((note, fake.log.last().map(String::as_str)), (None, Some("seen u.7")));
     }
 }

@@ -157,6 +157,13 @@ impl Cluster {
         Self::with(config, context)
     }
 
+    /// At an address, as nobody in particular.
+    #[cfg(test)]
+    pub(crate) fn at(address: &str) -> Result<Self, Failure> {
+        let address: http::Uri = address.parse().map_err(|_| unusable("this is no address"))?;
+        Self::with(kube::Config::new(address), "test".to_owned())
+    }
+
     fn with(mut config: kube::Config, context: String) -> Result<Self, Failure> {
         // Streams are quiet for long; requests have a patience of their own.
         config.read_timeout = None;

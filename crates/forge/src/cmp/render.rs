@@ -8,21 +8,20 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write 
 use forge_core::code::Code;
 use forge_core::digest::{Digest, Digester};
 use forge_core::failure::Failure;
-use forge_core::name::clip;
 use forge_core::oci::Descriptor;
 use forge_core::release::{
-    Document, Key, Limits, Manifest, RECEIPT, ReleaseError, ReleaseMetadata, SignaturePolicy, documents, unpack,
+    Document, Key, Limits, Manifest, ReleaseError, ReleaseMetadata, SignaturePolicy, read_layer,
 };
 use jiff::Timestamp;
 
 use super::Settings;
 use super::cache::{Cache, Header, Rendered, begin};
 use super::project::{POLICY_FILE, Project, read_mounted};
-use crate::registry::{Credentials, Options, Reference, Registry};
+use crate::registry::{Options, Reference, Registry};
 use crate::release::verified;
 use crate::runtime::block_on_and_leave;
 
-/// Larger than any list of keys, or of authorities.
+/// Larger than any list of keys.
 const LARGEST_MOUNTED: u64 = 1 << 20;
 
 /// What is asked of signatures.
@@ -66,11 +65,12 @@ impl Policy {
     }
 }
 
-/// What a rendering depends on; nothing else does, so it is found again by this.
-pub(super) fn key(project: &Project, policy: &Policy) -> Digest {
+/// What a rendering depends on; nothing else does, so it is found again by this. Another version of Forge may write documents in another
+/// way, or refuse them, and a cache may outlive the version that filled it.
+pub(super) fn key(version: &str, limits: &Limits, project: &Project, policy: &Policy) -> Digest {
     let (pointer, repository) = (&project.pointer, &project.repository);
     let of = format!(
-        "forge-cmp 1\n{repository}\n{}\n{}\n{}\n{}\n",
+        "forge-cmp {version}\n{limits:?}\n{repository}\n{}\n{}\n{}\n{}\n",
         pointer.digest.value, pointer.release.value, project.environment, policy.hash
     );
     Digest::of(of.as_bytes())
@@ -131,12 +131,9 @@ struct Pulled {
 }
 
 async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &Cache) -> Result<Pulled, Failure> {
-    let registry = Registry::new(Options {
-        plain_http: settings.plain_http.clone(),
-        credentials: settings.registry_config.clone().map_or(Credentials::None, Credentials::Mounted),
-        certificates: certificates(settings)?,
-        ..Options::default()
-    })?;
+    let mounted = settings.registry_config.as_deref().map_or_else(|| Ok(Options::default()), Options::mounted)?;
+    let registries = mounted.named(None, settings.registry_ca.as_deref(), settings.plain_http.clone())?;
+    let registry = Registry::new(registries)?;
     let (repository, pointer) = (&project.repository, &project.pointer);
     let reference = Reference::Digest(pointer.digest.value.clone());
     let (descriptor, bytes) = registry.manifest(repository, &reference, settings.limits.manifest).await?;
@@ -163,18 +160,6 @@ async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &C
     Ok(Pulled { packed, layer, until })
 }
 
-/// Authorities of one's own for registries; nothing where none are named.
-fn certificates(settings: &Settings) -> Result<Option<String>, Failure> {
-    let Some(path) = &settings.registry_ca else { return Ok(None) };
-    let shown = path.display();
-    let bad = |why: String| {
-        Failure::new(Code::BadArgument, format!("`{shown}` cannot be used: {why}"))
-            .hint("FORGE_REGISTRY_CA names a file with certificates, as PEM")
-    };
-    let bytes = read_mounted(path, LARGEST_MOUNTED).map_err(bad)?.ok_or_else(|| bad("it is missing".to_owned()))?;
-    String::from_utf8(bytes).map(Some).map_err(|_| bad("it is not a text".to_owned()))
-}
-
 /// Documents in a file, and where each is, in the order of the output.
 struct Sorted {
     texts: File,
@@ -195,25 +180,14 @@ fn sort(
     let mut writer = BufWriter::new(cache.scratch()?);
     let mut found: Vec<(Key, u64, u64)> = Vec::new();
     let mut end = 0_u64;
-    let mut each = |path: &str, bytes: Vec<u8>| -> Result<(), ReleaseError> {
-        for document in documents(path, &bytes, limits)? {
-            allowed(path, &document)?;
-            let text = format!("---\n{}", document.text());
-            let written = writer.write_all(text.as_bytes());
-            written.map_err(|error| ReleaseError::Write { what: "what is rendered".to_owned(), error })?;
-            found.push((document.key(), end, text.len() as u64));
-            end += text.len() as u64;
-            if end > limits.output {
-                return Err(ReleaseError::TooMuchOutput { most: limits.output });
-            }
-            if found.len() > limits.entries {
-                let (what, found, limit) = ("the layer".to_owned(), found.len() as u64, limits.entries as u64);
-                return Err(ReleaseError::TooLarge { what, found, limit, unit: "documents" });
-            }
-        }
+    let mut each = |document: Document, text: String| -> Result<(), ReleaseError> {
+        let written = writer.write_all(text.as_bytes());
+        written.map_err(|error| ReleaseError::Write { what: "what is rendered".to_owned(), error })?;
+        found.push((document.key(), end, text.len() as u64));
+        end += text.len() as u64;
         Ok(())
     };
-    unpack(&mut BufReader::new(packed), layer, limits, &mut each)?;
+    read_layer(&mut BufReader::new(packed), layer, limits, &mut each)?;
     if found.is_empty() {
         let message = format!("it has nothing for environment `{}`, expected at least one object", project.environment);
         return Err(Failure::new(Code::ReleaseEmpty, message)
@@ -229,15 +203,6 @@ fn sort(
     }
     let texts = writer.into_inner().map_err(|error| cannot(error.into_error()))?;
     Ok(Sorted { texts, places: found.into_iter().map(|(_, start, length)| (start, length)).collect() })
-}
-
-/// Refuses what only the plugin may say: by the receipt the gate knows what was rendered.
-fn allowed(path: &str, document: &Document) -> Result<(), ReleaseError> {
-    if document.kind != "ConfigMap" || !document.group().is_empty() || document.name != RECEIPT {
-        return Ok(());
-    }
-    let why = format!("it holds ConfigMap `{RECEIPT}`, expected no object of this name: the plugin writes it");
-    Err(ReleaseError::malformed(format!("`{}`", clip(path)), why))
 }
 
 impl Sorted {
@@ -257,5 +222,48 @@ impl Sorted {
         }
         to.flush()?;
         Ok((hasher.finish(), total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn another_version_of_forge_or_other_limits_find_nothing_of_the_one_before() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("dev/apps/shop/api");
+        fs::create_dir_all(&folder).unwrap();
+        let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+        let installation = "kind: Forge\nspec:\n  registry: registry.example.com/releases\n  repository: {url: \
+                            https://git.example.com/p.git}\n  environments: [{name: dev, cluster: dev, sync: manual}]\n";
+        fs::write(root.path().join("forge.yaml"), format!("{header}{installation}")).unwrap();
+        let pointer = format!(
+            "{header}kind: ReleasePointer\nmetadata: {{name: api}}\nspec: {{release: \"{}\", digest: \"{}\"}}\n",
+            "a".repeat(40),
+            Digest::of(b"release")
+        );
+        fs::write(folder.join("release.yaml"), pointer).unwrap();
+        let settings = Settings {
+            folder,
+            cache: root.path().join("cache"),
+            cache_bytes: 1,
+            policy: None,
+            registry_config: None,
+            registry_ca: None,
+            plain_http: Vec::new(),
+            timeout: Duration::ZERO,
+            limits: Limits::default(),
+        };
+        let project = Project::read(&settings).unwrap();
+        let policy = Policy::read(&settings, &project).unwrap();
+        let of = |version: &str, limits: &Limits| key(version, limits, &project, &policy);
+        let limits = Limits::default();
+        assert_eq!(of("1.0.0", &limits), of("1.0.0", &Limits::default()));
+        assert_ne!(of("1.0.0", &limits), of("1.0.1", &limits));
+        assert_ne!(of("1.0.0", &limits), of("1.0.0", &Limits { output: limits.output - 1, ..limits }));
     }
 }

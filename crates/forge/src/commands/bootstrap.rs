@@ -23,6 +23,7 @@ use forge_core::{token, yaml};
 use serde_json::{Value, json};
 
 use super::plan::Format;
+use super::release::ReachArguments;
 use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::bus::{self, Standing};
@@ -102,6 +103,8 @@ pub(crate) struct Arguments {
     /// merged is there as objects and as values of the charts
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
+    #[command(flatten)]
+    registries: ReachArguments,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -242,6 +245,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let phase = Phase {
             cluster: &cluster,
             kubeconfig: &|| arguments.cluster.for_programs(),
+            registries: &|| arguments.registries.options(),
             workflows: &workflows,
             installing: &installing,
             helm: arguments.helm.as_deref(),

@@ -169,7 +169,9 @@ async fn prepare(
 /// The state as one HTML page, beside the checkout: a file in it would be a change that is not committed.
 fn page(here: &Global, folder: &Path, arguments: &Arguments) -> Result<PathBuf, Failure> {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    let file = whole.with_extension("html");
+    let mut name = whole.file_name().unwrap_or_default().to_os_string();
+    name.push(".html");
+    let file = whole.with_file_name(name);
     let mut bytes = Vec::new();
     {
         let mut nowhere = io::sink();
@@ -185,6 +187,8 @@ fn next(folder: &Path, page: &Path, branch: &str, arguments: &Arguments) -> Stri
     let mut flags = String::new();
     let cluster = &arguments.cluster;
     if let Some(file) = &cluster.kubeconfig {
+        // As it is named from everywhere: the commands are for the checkout.
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         flags.push_str(&format!(" --kubeconfig {}", file.display()));
     }
     if let Some(context) = &cluster.context {

@@ -58,7 +58,7 @@ struct Given {
     /// A graph for this run, in place of the repository's; /config/dag.yaml where it is there
     #[arg(long, value_name = "FILE")]
     dag: Option<PathBuf>,
-    /// Where credentials are mounted: argocd is Secret forge-argocd, git is Secret forge-git
+    /// Where credentials are mounted: argocd is Secret forge-argocd, git is Secret forge-git, registry is Secret forge-registry
     #[arg(long, value_name = "DIR", default_value = "/secrets")]
     secrets: PathBuf,
     /// How the report is written to stdout

@@ -22,7 +22,7 @@ use forge_core::repository::INSTALLATION_FILE;
 use crate::cli::Global;
 use crate::load;
 use crate::output::Output;
-use crate::registry::{Credentials, Options, PLAIN_HTTP, Registry, RepositoryName};
+use crate::registry::{Credentials, Options, PLAIN_HTTP, Registry, RepositoryName, hosts};
 use crate::release::Named;
 use crate::release::place::repository;
 use crate::write_files::read_own;
@@ -84,6 +84,13 @@ pub(super) struct RegistryArguments {
     /// Where releases are kept, for example registry.example.com/releases; that of forge.yaml if absent
     #[arg(long, value_name = "REGISTRY", env = "FORGE_REGISTRY")]
     registry: Option<String>,
+    #[command(flatten)]
+    reached: ReachArguments,
+}
+
+/// How registries are reached.
+#[derive(Debug, Default, Args)]
+pub(super) struct ReachArguments {
     /// Hosts, with their ports, that are asked without TLS; this machine always is
     #[arg(long, value_name = "HOST", value_delimiter = ',', env = PLAIN_HTTP)]
     plain_http: Vec<String>,
@@ -95,18 +102,20 @@ pub(super) struct RegistryArguments {
     registry_ca: Option<PathBuf>,
 }
 
+impl ReachArguments {
+    /// As it was said, and as the user does otherwise.
+    pub(super) fn options(&self) -> Result<Options, Failure> {
+        let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
+        let user = Options { credentials: Credentials::of_user(), ..Options::default() };
+        let (config, ca) = (given(&self.registry_config), given(&self.registry_ca));
+        user.named(config, ca.as_deref(), hosts(&self.plain_http.join(",")))
+    }
+}
+
 impl RegistryArguments {
     /// A client for all registries.
     pub(super) fn client(&self) -> Result<Registry, Failure> {
-        let given = |file: &Option<PathBuf>| file.clone().filter(|file| !file.as_os_str().is_empty());
-        let certificates = given(&self.registry_ca).map(|file| read_file(&file, Code::BadArgument)).transpose()?;
-        let config = given(&self.registry_config);
-        Registry::new(Options {
-            plain_http: self.plain_http.iter().filter(|host| !host.is_empty()).cloned().collect(),
-            credentials: config.map_or_else(Credentials::of_user, Credentials::Named),
-            certificates,
-            ..Options::default()
-        })
+        Registry::new(self.reached.options()?)
     }
 
     /// Where releases are kept: as it was said, or as forge.yaml says.

@@ -14,14 +14,15 @@ use forge_core::run::RunAction;
 
 use crate::argocd::ArgoCd;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::interrupt::Interrupts;
 use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::run::turn::{self, Event, Outcome};
-use crate::run::{Place, conduct};
+use crate::run::{Place, conduct, job};
 use crate::runtime::block_on;
 use crate::serve::{self, Listen};
 
-/// The code of a pod whose executor was killed: none of ours, so that Kubernetes starts another one.
+/// The code of a pod whose executor was killed, or that leaves its run: none of ours, so that Kubernetes starts another one.
 const KILLED: i32 = 137;
 
 /// What Argo Workflows starts inside the cluster; not for people
@@ -111,6 +112,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit
                 Ok(Exit::Done)
             }
             Command::Run { common, run, argocd_namespace, image, agent_tick, listen } => {
+                // First of all: what is told before anybody listens is never heard.
+                let mut interrupts = Interrupts::listen();
                 let cluster = Cluster::connect(&common.cluster).await?;
                 let workflows = common.cluster.workflows_namespace.clone();
                 let (argocd, image, agent_tick) = (argocd_namespace.clone(), image.clone(), *agent_tick);
@@ -119,8 +122,16 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit
                 let argocd = ArgoCd::mounted(&common.argocd, &common.token_file)?;
                 let metrics = Arc::new(Metrics::of_job());
                 serve::metrics(*listen, metrics.clone()).await?;
-                // A teardown is conducted by whoever confirmed it, never by a Job of a run's account.
-                Ok(conduct::conduct(&place, &argocd, run, &metrics, None).await?.exit(RunAction::Deploy))
+                tokio::select! {
+                    // A teardown is conducted by whoever confirmed it, never by a Job of a run's account.
+                    verdict = conduct::conduct(&place, &argocd, run, &metrics, None) => {
+                        Ok(verdict?.exit(RunAction::Deploy))
+                    }
+                    () = job::left(&place, run, interrupts.heard()) => {
+                        output.say("told to end; the run goes on in the next pod of its Job");
+                        std::process::exit(KILLED)
+                    }
+                }
             }
             Command::Node { common, run, node } => {
                 let cluster = Cluster::connect(&common.cluster).await?;

@@ -10,12 +10,13 @@ use forge_core::failure::Failure;
 use forge_core::format::Sync;
 use forge_core::gate::{NodeHealth, RunId};
 use forge_core::graph::Graph;
-use forge_core::name::{ApplicationId, NodeId, clip};
+use forge_core::name::{ApplicationId, NodeId, clip, cut};
 use forge_core::render::{self, Page};
 use forge_core::run::{Header, Phase, Stored, StoredRun};
 use forge_core::token;
 use forge_core::view::{
-    self, Holder, Installed, Lead, LeadFacts, Seen, Standing, StatusNode, Stranger, Window, between, shown,
+    self, Holder, Installed, Lead, LeadFacts, NodeState, Seen, Standing, StatusNode, Stranger, Window, age, between,
+    shown,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -35,7 +36,8 @@ use crate::{records, runtime};
 ///
 /// Exit code 0 means that every node is proven, Synced and Healthy; 1 that a node failed or is blocked by one that did; 2
 /// that something is missing, degraded, unproven, on its way or stale, or that it is not known which nodes there are:
-/// that takes a checkout, or a run of the whole platform.
+/// that takes a checkout, or a run of the whole platform. What no run has proven is unproven, however Healthy Argo CD
+/// calls it, and so is everything where the records of runs may not be read.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -117,18 +119,20 @@ struct RunLine {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let mut look = Look::new(global, &arguments.look)?;
-    let (status, graph) = runtime::block_on(gather(&mut look, arguments, Timestamp::now()))??;
+    let now = Timestamp::now();
+    let (status, graph) = runtime::block_on(gather(&mut look, arguments, now))??;
     let rendered = match arguments.output {
-        Format::Text => text(&status, Timestamp::now(), output),
+        Format::Text => text(&status, now, output),
         Format::Json => format!("{:#}\n", serde_json::to_value(&status).unwrap_or_default()),
         Format::Html => render::html(&Page {
             title: &format!("{}: phase {}", status.environment, status.lead.phase.title()),
-            lead: &leading(&status, Timestamp::now()),
+            lead: &[named(&status, now), leading(&status, now)].concat(),
             nodes: &status.nodes,
             graph: graph.as_ref(),
             strangers: &status.strangers,
             problems: &[],
             notes: &status.notes,
+            now,
         }),
     };
     output.data(&rendered)?;
@@ -348,6 +352,12 @@ fn strangers(look: &mut Look, standing: Option<&Standing>, nodes: &[StatusNode],
     view::strangers(&look.environment, &known, &live.found)
 }
 
+/// What a page must say by itself: of which cluster it is, and of when.
+fn named(status: &Status, now: Timestamp) -> Vec<(String, String)> {
+    let lines = [("as of", now.strftime("%FT%TZ").to_string()), ("cluster", clip(&status.context))];
+    lines.map(|(what, value)| (what.to_owned(), value)).into()
+}
+
 /// What everything else stands below.
 fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
     let mut lines: Vec<(&str, String)> = vec![
@@ -397,7 +407,9 @@ fn counts(status: &Status) -> String {
     if phases.is_empty() {
         let proven =
             if status.runs_read { "no run has proven them" } else { "whether a run has proven them is not known" };
-        return format!("{well} of {nodes} Synced and Healthy; {proven}");
+        let healthy = NodeState::Live(NodeHealth::Healthy);
+        let healthy = status.nodes.iter().filter(|node| node.state() == healthy).count();
+        return format!("{healthy} of {nodes} Synced and Healthy; {proven}");
     }
     let told: Vec<String> = phases.iter().map(|(phase, count)| format!("{count} {}", phase.as_str())).collect();
     format!("{well} of {nodes} well: {}", told.join(", "))
@@ -408,21 +420,13 @@ fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
     for (what, value) in leading(status, now) {
         let _ = writeln!(text, "  {what:<10} {value}");
     }
-    let width = status.nodes.iter().map(|node| node.node.as_str().len()).max().unwrap_or(0).clamp(8, 44);
-    let _ =
-        writeln!(text, "\n{:<width$}  {:<8}  {:<9}  {:<11}  {:>7}  detail", "node", "phase", "sync", "health", "since");
-    for node in &status.nodes {
-        let word = |word: Option<&String>| word.map_or_else(|| "-".to_owned(), |word| clip(word));
-        let live = node.live.as_ref();
-        let phase = node.phase.map_or("-", Phase::as_str);
-        let since = node.since().map_or_else(|| "-".to_owned(), |since| age(between(since, now)));
-        let (sync, health) = (word(live.and_then(|l| l.sync.as_ref())), word(live.and_then(|l| l.health.as_ref())));
-        let detail = detail(node, now);
-        let line = format!("{:<width$}  {phase:<8}  {sync:<9}  {health:<11}  {since:>7}  {detail}", node.node.as_str());
-        let line: String = line.trim_end().chars().take((width + 66).max(100)).collect();
-        let paint = match node.phase {
-            Some(Phase::Failed) => Some(Paint::Bad),
-            Some(Phase::Blocked) => Some(Paint::Busy),
+    text.push('\n');
+    for (line, state) in table(&status.nodes, now, output.columns()) {
+        let paint = match state {
+            Some(NodeState::Run(Phase::Failed) | NodeState::Live(NodeHealth::Degraded | NodeHealth::Missing)) => {
+                Some(Paint::Bad)
+            }
+            Some(NodeState::Run(Phase::Blocked | Phase::Unfinished)) => Some(Paint::Busy),
             _ => None,
         };
         let _ = writeln!(text, "{}", paint.map_or_else(|| line.clone(), |paint| output.paint(paint, &line)));
@@ -442,32 +446,62 @@ fn text(status: &Status, now: Timestamp, output: &Output<'_>) -> String {
     text
 }
 
-fn detail(node: &StatusNode, now: Timestamp) -> String {
-    let stale = node.stale.then(|| {
-        let compared = node.live.as_ref().and_then(|live| live.compared);
-        compared.map_or_else(
-            || "stale: never compared".to_owned(),
-            |at| format!("stale: compared {} ago", age(between(at, now))),
-        )
-    });
-    let own = match &node.live {
-        _ if !node.detail.is_empty() && node.phase != Some(Phase::Proven) => Some(node.detail.clone()),
-        None => Some("the Application does not exist".to_owned()),
-        Some(live) => {
-            let unwell = live.unwell.first().map(|r| format!("{} {} {}", r.resource, r.health, r.message));
-            unwell.or_else(|| live.conditions.first().cloned())
-        }
+/// The nodes as lines below a heading, each with its state. On a terminal they end where it does, with a mark, but the cause
+/// has room however narrow that is; who reads them elsewhere gets all of it.
+fn table(nodes: &[StatusNode], now: Timestamp, columns: Option<usize>) -> Vec<(String, Option<NodeState>)> {
+    const CAUSE: usize = 40;
+    let width = nodes.iter().map(|node| node.node.as_str().len()).max().unwrap_or(0).clamp(8, 44);
+    let phases = nodes.iter().filter_map(|node| node.phase).map(|phase| phase.as_str().len());
+    let phases = phases.max().unwrap_or(0).max(8);
+    let row = |node: &str, phase: &str, sync: &str, health: &str, since: &str, detail: &str| {
+        let line = format!("{node:<width$}  {phase:<phases$}  {sync:<9}  {health:<11}  {since:>7}  {detail}");
+        let longest = columns.map(|columns| columns.max(line.len().saturating_sub(detail.len()) + CAUSE));
+        longest.map_or_else(|| line.trim_end().to_owned(), |longest| cut(line.trim_end(), longest).into_owned())
     };
-    [stale, own].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let mut lines = vec![(row("node", "phase", "sync", "health", "since", "detail"), None)];
+    lines.extend(nodes.iter().map(|node| {
+        let word = |word: Option<&String>| word.map_or_else(|| "-".to_owned(), |word| clip(word));
+        let live = node.live.as_ref();
+        let phase = node.phase.map_or("-", Phase::as_str);
+        let since = node.since().map_or_else(|| "-".to_owned(), |since| age(between(since, now)));
+        let (sync, health) = (word(live.and_then(|l| l.sync.as_ref())), word(live.and_then(|l| l.health.as_ref())));
+        (row(node.node.as_str(), phase, &sync, &health, &since, &node.line(now)), Some(node.state()))
+    }));
+    lines
 }
 
-/// The two largest units of a span.
-fn age(span: Duration) -> String {
-    let seconds = span.seconds();
-    let coarse = match seconds {
-        0..3600 => seconds,
-        3600..86_400 => seconds / 60 * 60,
-        _ => seconds / 3600 * 3600,
-    };
-    Duration::from_seconds(coarse).to_string()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node that waits for something with a long name.
+    fn waiting(name: &str) -> StatusNode {
+        let (node, application) = (name.parse().unwrap(), "argocd/x".parse().unwrap());
+        let detail = format!("`{}` is not proven", "x".repeat(100));
+        StatusNode { phase: Some(Phase::Waiting), detail, ..StatusNode::unknown(&node, &application) }
+    }
+
+    #[test]
+    fn a_line_is_cut_on_a_terminal_alone_with_a_mark_and_never_before_the_cause() {
+        let now = Timestamp::UNIX_EPOCH;
+        let line = |name: &str, columns: Option<usize>| table(&[waiting(name)], now, columns).remove(1).0;
+        let whole = line("a/one", None);
+        assert!(whole.ends_with("x` is not proven"), "{whole}");
+        assert_eq!(line("a/one", Some(300)), whole);
+        let cut = line("a/one", Some(120));
+        assert!(cut.ends_with("xx…") && cut.len() == 120, "{cut}");
+        // Long names and a narrow terminal leave the cause its room.
+        let long = line(&format!("{}/app", "s".repeat(40)), Some(80));
+        assert!(long.contains(&"x".repeat(36)) && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn the_longest_word_for_a_phase_decides_how_wide_its_column_is() {
+        let mut nodes = [waiting("a/one"), waiting("a/two")];
+        nodes[1].phase = Some(Phase::Unfinished);
+        let lines = table(&nodes, Timestamp::UNIX_EPOCH, None);
+        assert!(lines[0].0.starts_with("node      phase       sync "), "{lines:?}");
+        assert!(lines[1].0.starts_with("a/one     waiting     -    "), "{lines:?}");
+        assert!(lines[2].0.starts_with("a/two     unfinished  -    "), "{lines:?}");
+    }
 }

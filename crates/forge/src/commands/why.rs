@@ -143,6 +143,8 @@ async fn facts(
 fn text(chain: &Chain, run: Option<&RunId>, now: Timestamp, output: &Output<'_>) -> String {
     let mut text = String::new();
     let width = chain.links.iter().map(|link| link.node.as_str().len()).max().unwrap_or(0).clamp(8, 40);
+    let phases = chain.links.iter().map(|link| link.phase.map_or(0, |phase| phase.as_str().len()));
+    let words = phases.max().unwrap_or(0).max(8);
     for (step, link) in chain.links.iter().enumerate() {
         let phase = link.phase.map_or("", Phase::as_str);
         let paint = match link.phase {
@@ -151,11 +153,11 @@ fn text(chain: &Chain, run: Option<&RunId>, now: Timestamp, output: &Output<'_>)
             _ => Paint::Busy,
         };
         let arrow = if step == 0 { "  " } else { "→ " };
-        let phase = output.paint(paint, &format!("{phase:<8}"));
+        let phase = output.paint(paint, &format!("{phase:<words$}"));
         let line = format!("{arrow}{:<width$}  {phase}  {}", link.node.as_str(), link.detail);
         let _ = writeln!(text, "{}", line.trim_end());
         let mut more = |what: &str, value: String| {
-            let _ = writeln!(text, "  {:<width$}  {what:<8}  {value}", "");
+            let _ = writeln!(text, "  {:<width$}  {what:<words$}  {value}", "");
         };
         if step + 1 < chain.links.len() && link.live.is_none() {
             continue;

@@ -77,7 +77,7 @@ pub(super) async fn deploy(
                     return Ok(());
                 }
                 let before = Before::nothing();
-                phase_one::installed(&cluster, inputs, &data, &parts, &before, interrupts, say).await
+                phase_one::installed(&cluster, (inputs, options), &data, &parts, &before, interrupts, say).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
@@ -99,7 +99,7 @@ pub(super) async fn deploy(
                 let mut tell = say;
                 let before = inventory::snapshot(&cluster, &to.workflows, &to.argocd, &mut note).await;
                 // Helm is not dropped half way: it listens itself.
-                phase_one::installed(&cluster, inputs, &data, &parts, &before, interrupts, say).await?;
+                phase_one::installed(&cluster, (inputs, options), &data, &parts, &before, interrupts, say).await?;
                 // Where nothing was installed.
                 before.keep(&cluster, &mut tell).await?;
                 unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done)).await
@@ -121,7 +121,7 @@ pub(super) async fn deploy(
         repository: Some(installation.repository.url.value.clone()),
         band: None,
         credentials: desired::credentials(options),
-        releases: desired.releases(inputs.environment.as_str(), options, prefix)?,
+        releases: desired.releases(inputs, options)?,
     };
     // It listens to interrupts itself: a run is stopped, not dropped.
     let work = orchestrated(session, traces, inputs, &made, &place, &argocd, interrupts);

@@ -24,7 +24,7 @@ use crate::commands::selection::{self, Usable};
 use crate::git_checkout::checkout;
 use crate::git_reader::GitCredentials;
 use crate::load;
-use crate::registry::Credentials;
+use crate::registry;
 use crate::run::prepare::releases::Releases;
 use crate::teardown::{self, Made};
 use crate::write_files::read_own;
@@ -71,15 +71,9 @@ impl Desired {
     ///
     /// # Errors
     /// When there is no such environment, or what says how registries are reached cannot be used.
-    pub(super) fn releases(
-        &self,
-        environment: &str,
-        options: &Options,
-        prefix: &str,
-    ) -> Result<Option<Releases>, Failure> {
-        let files = selection::environment(self.repository(), environment)?;
-        let mounted = Credentials::Mounted(options.secrets.join("registry"));
-        Releases::of(self.repository(), files, &self.files(), mounted, prefix)
+    pub(super) fn releases(&self, inputs: &Inputs, options: &Options) -> Result<Option<Releases>, Failure> {
+        let files = selection::environment(self.repository(), inputs.environment.as_str())?;
+        Releases::of(self.repository(), files, &self.files(), || registries(inputs, options))
     }
 
     /// Its files: a chart may be among them.
@@ -136,6 +130,16 @@ fn tree(folder: &TempDir) -> PathBuf {
 /// Those of a private repository: files, because there is no `git` in the image that could be asked.
 pub(super) fn credentials(options: &Options) -> GitCredentials {
     GitCredentials::Mounted(options.secrets.join("git"))
+}
+
+/// How registries are spoken with: as the inputs say, and otherwise as the mounted Secret does.
+///
+/// # Errors
+/// When what is named or mounted cannot be read.
+pub(super) fn registries(inputs: &Inputs, options: &Options) -> Result<registry::Options, Failure> {
+    let mounted = registry::Options::mounted(&options.secrets.join("registry"))?;
+    let config = inputs.registry_config.as_ref().map(PathBuf::from);
+    mounted.named(config, inputs.registry_ca.as_deref().map(Path::new), inputs.plain_http.clone())
 }
 
 /// The repository, on a thread that nobody has to wait for: whoever is told to stop does.
@@ -246,23 +250,72 @@ fn explicit(plan: &Plan) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use forge_core::executor::{Action, Given, Input, resolve};
+
     use super::*;
     use crate::executor::Reports;
+    use crate::registry::Credentials;
     use crate::run_report::Format;
 
-    #[test]
-    fn credentials_are_files_that_were_mounted_and_never_those_of_a_workstation() {
-        let options = Options {
+    /// Those of a pod whose Secrets are mounted there.
+    fn mounted(secrets: &Path) -> Options {
+        Options {
             config: None,
             dag: None,
-            secrets: "/secrets".into(),
+            secrets: secrets.to_owned(),
             metrics_listen: ([127, 0, 0, 1], 0).into(),
             reports: Reports {
                 stdout: Format::Text,
                 files: [(Format::Text, None), (Format::Json, None), (Format::Junit, None)],
                 page: None,
             },
-        };
+        }
+    }
+
+    /// What is needed, and these flags.
+    fn inputs(flags: &[(Input, &str)]) -> Inputs {
+        let needed = [
+            (Input::Environment, "dev"),
+            (Input::Domain, "dev.example.com"),
+            (Input::GitRepository, "https://git.example.com/p.git"),
+            (Input::GitRevision, "main"),
+        ];
+        let flags = needed.iter().chain(flags).map(|(input, text)| (*input, (*text).to_owned())).collect();
+        let variables = BTreeMap::new();
+        resolve(&Given { action: Action::Deploy, prefix: "", flags, variables, file: None }).unwrap()
+    }
+
+    #[test]
+    fn credentials_are_files_that_were_mounted_and_never_those_of_a_workstation() {
+        let options = mounted(Path::new("/secrets"));
         assert_eq!(credentials(&options), GitCredentials::Mounted("/secrets/git".into()));
+        let found = registries(&inputs(&[]), &options).unwrap();
+        assert_eq!(found.credentials, Credentials::Mounted("/secrets/registry".into()));
+    }
+
+    #[test]
+    fn what_inputs_do_not_say_of_registries_is_said_by_the_mounted_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let (options, secret) = (mounted(folder.path()), folder.path().join("registry"));
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("ca.crt"), "mounted").unwrap();
+        fs::write(secret.join("plain-http"), "registry:5000").unwrap();
+        let found = registries(&inputs(&[]), &options).unwrap();
+        assert!(found.is_plain("registry:5000") && !found.is_plain("other:5000"));
+        assert_eq!(found.certificates.as_deref(), Some("mounted"));
+        let (config, ca) = (folder.path().join("config.json"), folder.path().join("own.pem"));
+        fs::write(&ca, "given").unwrap();
+        let flags = [
+            (Input::RegistryConfig, config.to_str().unwrap()),
+            (Input::RegistryCa, ca.to_str().unwrap()),
+            (Input::PlainHttp, "other:5000"),
+        ];
+        let found = registries(&inputs(&flags), &options).unwrap();
+        assert!(found.is_plain("other:5000") && !found.is_plain("registry:5000"));
+        assert_eq!((found.certificates.as_deref(), found.credentials), (Some("given"), Credentials::Named(config)));
+        let missing = registries(&inputs(&[(Input::RegistryCa, "/not/there")]), &options).unwrap_err();
+        assert_eq!(missing.code, Code::BadArgument);
     }
 }

@@ -16,8 +16,8 @@ use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Stopped;
-use super::desired::Desired;
+use super::desired::{self, Desired};
+use super::{Options, Stopped};
 use crate::account::{self, Stored};
 use crate::argocd::ArgoCd;
 use crate::bootstrap::root::{self, Rooting};
@@ -189,7 +189,7 @@ pub(super) fn installing(
 /// written. `say` hears of every step.
 pub(super) async fn installed(
     cluster: &Cluster,
-    inputs: &Inputs,
+    (inputs, options): (&Inputs, &Options),
     variable: &str,
     installing: &[Installing],
     before: &Before,
@@ -199,6 +199,7 @@ pub(super) async fn installed(
     let phase = Phase {
         cluster,
         kubeconfig: &|| for_programs(&inputs.access, variable),
+        registries: &|| desired::registries(inputs, options),
         workflows: inputs.workflows_namespace.as_str(),
         installing,
         helm: None,

@@ -44,7 +44,7 @@ pub(super) async fn validate(
         // It was read a moment ago, at the revision that was named.
         tip: Tip::Given,
         tree: &tree,
-        releases: desired.releases(inputs.environment.as_str(), options, prefix)?,
+        releases: desired.releases(inputs, options)?,
         is_checkout: false,
         workflows: inputs.workflows_namespace.as_str(),
         stale_after: inputs.stale_after,

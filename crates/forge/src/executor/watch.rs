@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use forge_core::executor::Level;
 use forge_core::gate::Decision;
 use forge_core::name::NodeId;
-use forge_core::run::{Record, RunPlan};
+use forge_core::run::{Entry, Record, RunPlan};
 use forge_core::trace::{Span, SpanStatus};
 use forge_core::view::{Event, Happened, events};
 
@@ -41,16 +41,10 @@ impl<'w> Watcher<'w> {
     }
 
     fn tell(&self, event: &Event, record: &Record) {
-        let level = match event.what {
-            Happened::Failed => Level::Error,
-            Happened::Retrying(_) | Happened::Blocked => Level::Warn,
-            Happened::Started | Happened::Proven | Happened::Gone => Level::Info,
-            Happened::Syncing(_) | Happened::Proving | Happened::Deleting => Level::Debug,
-        };
         let message = format!("{} {}", event.what, event.detail);
-        self.session.log_at(event.at, level, self.phase, event.node.as_str(), message.trim_end());
+        self.session.log_at(event.at, level(event.what), self.phase, event.node.as_str(), message.trim_end());
         let status = match event.what {
-            Happened::Proven | Happened::Gone => SpanStatus::Done,
+            Happened::Proven(_) | Happened::Gone => SpanStatus::Done,
             Happened::Failed => SpanStatus::Failed(event.detail.clone()),
             _ => return,
         };
@@ -63,7 +57,7 @@ impl<'w> Watcher<'w> {
         let application = self.plan.nodes().find(|node| node.id == event.node).map(|node| node.application.to_string());
         let parent = self.session.span(self.phase);
         self.traces.tell(Span {
-            id: parent.below(event.node.as_str()),
+            id: parent.below(&span(entry)),
             parent: Some(parent),
             name: event.node.to_string(),
             started,
@@ -75,5 +69,40 @@ impl<'w> Watcher<'w> {
             ],
             status,
         });
+    }
+}
+
+fn level(what: Happened) -> Level {
+    match what {
+        Happened::Failed => Level::Error,
+        Happened::Retrying(_) | Happened::Withdrawn(_) | Happened::Blocked => Level::Warn,
+        Happened::Started | Happened::Proven(_) | Happened::Gone => Level::Info,
+        Happened::Syncing(_) | Happened::Proving | Happened::Deleting => Level::Debug,
+    }
+}
+
+/// What the span of a node is found by. One whose proof was withdrawn ends once more, and that is a span of its own.
+fn span(entry: &Entry) -> String {
+    match entry.withdrawals() {
+        0 => entry.node.to_string(),
+        times => format!("{} {times}", entry.node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forge_core::run::Withdrawn;
+
+    use super::*;
+
+    #[test]
+    fn a_proof_that_is_withdrawn_is_a_warning_and_the_next_one_a_span_of_its_own() {
+        assert_eq!([Happened::Withdrawn(1), Happened::Proven(1)].map(level), [Level::Warn, Level::Info]);
+        let text = r#"{"node": "argocd/db", "since": "2026-11-16T12:00:00Z", "decision":
+            {"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}}"#;
+        let mut entry: Entry = serde_json::from_str(text).unwrap();
+        assert_eq!(span(&entry), "argocd/db");
+        entry.withdrawn = Some(Withdrawn { times: 2, at: entry.since });
+        assert_eq!(span(&entry), "argocd/db 2");
     }
 }

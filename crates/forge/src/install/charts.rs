@@ -69,7 +69,7 @@ impl Charts {
         let Some((scheme, _)) = text.split_once("://") else { return Ok(Self::Folder(PathBuf::from(text))) };
         if without_credentials(text) != text {
             return Err(bad(format!("--charts `{}` must not hold credentials", without_credentials(text)))
-                .hint("`helm registry login` and `helm repo add` keep them where helm finds them"));
+                .hint("`helm registry login` keeps them for helm; in a pod Secret `forge-registry` has them"));
         }
         let url = text.trim_end_matches('/').to_owned();
         match scheme {

@@ -2,7 +2,7 @@
 //! an argument; what it says is bounded, and so is its time; and it does not outlive us. What it does is the caller's.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tokio::process::Command;
 
 use crate::child::{self, Bounds, ChildError};
 use crate::interrupt::Interrupts;
+use crate::registry::Options;
 
 /// The oldest minor version of Helm 3 that keeps labels of a release.
 const OLDEST: u64 = 14;
@@ -31,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(20);
 /// Ends it when we are killed, where there is such a program; where there is none, as in a container, all processes end with
 /// the first one.
 const GUARD: &[&str] = if cfg!(target_os = "linux") { &["setpriv", "--pdeathsig", "KILL", "--"] } else { &[] };
+/// The variable by which Go, and so helm, is told where certificates of authorities are, on Linux; and where it looks otherwise.
+const CERTIFICATES: &str = "SSL_CERT_DIR";
+const TRUSTED: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
 /// What of the environment would change what it does, or is not its business.
 const REMOVED: [&str; 15] = [
     "FORGE_KUBECONFIG_DATA",
@@ -91,6 +95,9 @@ pub(crate) enum HelmError {
         /// What was asked for.
         what: &'static str,
     },
+    /// It cannot be told who it is for registries.
+    #[error("failed to read credentials of registries: {0}")]
+    Credentials(String),
     /// Somebody told us to stop, and we told it.
     #[error("interrupted")]
     Interrupted,
@@ -105,6 +112,8 @@ impl HelmError {
         match self {
             Self::Missing { .. } | Self::Version { .. } => Failure::new(Code::HelmUnusable, self)
                 .hint(format!("install Helm 3.{OLDEST} or newer (not 4), or name it with --helm or FORGE_HELM")),
+            Self::Credentials(_) => Failure::new(Code::BadArgument, self)
+                .hint("they are a file as Docker keeps it: --registry-config, or what Secret `forge-registry` has"),
             _ => Failure::new(Code::HelmUnusable, self).hint("run it again; `helm version` must say what it is"),
         }
     }
@@ -132,22 +141,27 @@ pub(crate) struct Helm {
     guard: &'static [&'static str],
     /// Kubeconfig, values and caches; gone when this is.
     folder: TempDir,
+    /// How it speaks with registries, and what its environment says of that.
+    registries: Options,
+    variables: Vec<(&'static str, OsString)>,
 }
 
 impl Helm {
     /// The program that is named, or that of the path, if it is one that can be used.
     ///
     /// # Errors
-    /// When it cannot be started, or is another version.
+    /// When it cannot be started, is another version, or credentials of registries cannot be read.
     pub(crate) async fn find(
         program: Option<&Path>,
         kubeconfig: &SecretString,
+        registries: Options,
         interrupts: &mut Interrupts,
     ) -> Result<Self, HelmError> {
         let program = program.map_or_else(|| PathBuf::from("helm"), Path::to_owned);
         let folder = tempfile::tempdir().map_err(HelmError::Machine)?;
-        let mut helm = Self { program, guard: GUARD, folder };
+        let mut helm = Self { program, guard: GUARD, folder, registries, variables: Vec::new() };
         helm.file("kubeconfig", kubeconfig.expose_secret())?;
+        helm.variables = helm.reaching(std::env::var_os(CERTIFICATES))?;
         let said = match helm.version(interrupts).await {
             Err(HelmError::Missing { .. } | HelmError::Failed { .. }) => {
                 // The guard may be what is not there, or knows less than ours.
@@ -184,6 +198,37 @@ impl Helm {
         Ok(path)
     }
 
+    /// What its environment says of registries: a file of credentials, and a folder of certificates before those that it looks
+    /// into anyway. As `--ca-file` they would be all that it trusts, and nothing that is published could be fetched.
+    fn reaching(&self, trusted: Option<OsString>) -> Result<Vec<(&'static str, OsString)>, HelmError> {
+        let mut variables = Vec::new();
+        if let Some(text) = self.registries.credentials.for_programs().map_err(HelmError::Credentials)? {
+            let file = self.file("registries.json", text.expose_secret())?;
+            variables.push(("HELM_REGISTRY_CONFIG", file.into_os_string()));
+        }
+        if let Some(certificates) = &self.registries.certificates {
+            let own = self.folder.path().join("trusted");
+            fs::create_dir(&own).map_err(HelmError::Machine)?;
+            self.file("trusted/ca.crt", certificates)?;
+            let mut folders = own.into_os_string();
+            folders.push(":");
+            folders.push(trusted.filter(|folders| !folders.is_empty()).unwrap_or_else(|| TRUSTED.into()));
+            variables.push((CERTIFICATES, folders));
+        }
+        Ok(variables)
+    }
+
+    /// The chart as arguments: a registry that speaks plain HTTP is asked so.
+    fn chart(&self, made: Made<'_>) -> Vec<OsString> {
+        let mut words = made.chart.to_vec();
+        let reference = words.first().and_then(|reference| reference.to_str()?.strip_prefix("oci://"));
+        let host = reference.and_then(|reference| reference.split('/').next());
+        if host.is_some_and(|host| self.registries.is_plain(host)) {
+            words.push("--plain-http".into());
+        }
+        words
+    }
+
     /// The objects that a chart gives with values; asks nothing of the cluster.
     pub(crate) async fn template(
         &self,
@@ -192,7 +237,7 @@ impl Helm {
         interrupts: &mut Interrupts,
     ) -> Result<String, HelmError> {
         let mut arguments = words(&["template", release.name]);
-        arguments.extend(made.chart.iter().cloned());
+        arguments.extend(self.chart(made));
         arguments.extend(words(&["--namespace", release.namespace, "--values"]));
         arguments.push(made.values.as_os_str().to_owned());
         self.run("template", arguments, QUICK, interrupts).await
@@ -206,7 +251,7 @@ impl Helm {
         interrupts: &mut Interrupts,
     ) -> Result<String, HelmError> {
         let mut arguments = words(&["upgrade", release.name]);
-        arguments.extend(made.chart.iter().cloned());
+        arguments.extend(self.chart(made));
         arguments.extend(words(&["--install", "--dry-run=server", "--reset-values", "--output", "json"]));
         arguments.extend(words(&["--namespace", release.namespace, "--values"]));
         arguments.push(made.values.as_os_str().to_owned());
@@ -227,7 +272,7 @@ impl Helm {
         interrupts: &mut Interrupts,
     ) -> Result<(), HelmError> {
         let mut arguments = words(&["upgrade", release.name]);
-        arguments.extend(made.chart.iter().cloned());
+        arguments.extend(self.chart(made));
         arguments.extend(words(&["--install", "--atomic", "--wait", "--reset-values"]));
         arguments.extend(words(&["--history-max", &HISTORY.to_string()]));
         arguments.extend(words(&["--timeout", &seconds(timeout), "--namespace", release.namespace]));
@@ -301,6 +346,7 @@ impl Helm {
         for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "kube")] {
             command.env(name, self.folder.path().join(folder));
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -340,9 +386,9 @@ fn patience(timeout: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Credentials;
     use crate::runtime::block_on;
     use forge_core::executor::Input;
-    use std::fs;
     use std::process::Stdio;
     use std::time::Instant;
 
@@ -367,12 +413,22 @@ mod tests {
         script: &str,
         ask: impl AsyncFnOnce(&Helm, &mut Interrupts) -> T,
     ) -> Result<T, HelmError> {
+        reaching(Options::default(), version, script, ask)
+    }
+
+    /// The same, where registries are spoken with like this.
+    fn reaching<T>(
+        registries: Options,
+        version: &str,
+        script: &str,
+        ask: impl AsyncFnOnce(&Helm, &mut Interrupts) -> T,
+    ) -> Result<T, HelmError> {
         let folder = tempfile::tempdir().unwrap();
         let program = fake(folder.path(), version, script);
         let asked = block_on(async {
             let mut interrupts = Interrupts::listen();
             let secret = SecretString::from("{}".to_owned());
-            let helm = Helm::find(Some(&program), &secret, &mut interrupts).await?;
+            let helm = Helm::find(Some(&program), &secret, registries, &mut interrupts).await?;
             Ok::<T, HelmError>(ask(&helm, &mut interrupts).await)
         });
         asked.unwrap()
@@ -398,8 +454,9 @@ mod tests {
     fn a_program_that_is_not_there_or_another_version_is_told() {
         let nowhere = block_on(async {
             let mut interrupts = Interrupts::listen();
-            let program = Path::new("/nowhere/helm");
-            Helm::find(Some(program), &SecretString::from(String::new()), &mut interrupts).await.map(drop)
+            let (program, registries) = (Path::new("/nowhere/helm"), Options::default());
+            let secret = SecretString::from(String::new());
+            Helm::find(Some(program), &secret, registries, &mut interrupts).await.map(drop)
         });
         let error = nowhere.unwrap().unwrap_err();
         assert!(matches!(&error, HelmError::Missing { program, .. } if program == "/nowhere/helm"), "{error}");
@@ -437,6 +494,44 @@ mod tests {
         assert!(arguments.starts_with("template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --namespace"));
         assert!(!arguments.contains("hunter2"), "{arguments}");
         assert!(values.contains("hunter2"), "{values}");
+    }
+
+    #[test]
+    fn a_registry_hears_from_it_who_it_is_and_plain_http_where_that_was_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry = r#"{"auths":{"r.example.com":{"auth":"bWU6czNjcmV0"}}}"#;
+        let with_helper = entry.replace("{\"auths\"", "{\"credsStore\":\"x\",\"auths\"");
+        fs::write(folder.path().join(".dockerconfigjson"), with_helper).unwrap();
+        let mounted = Options {
+            plain_http: vec!["R.example.com".to_owned()],
+            credentials: Credentials::Mounted(folder.path().to_owned()),
+            certificates: Some("of their own".to_owned()),
+            ..Options::default()
+        };
+        let script = "echo \"$@\"; stat -c %a \"$HELM_REGISTRY_CONFIG\"; cat \"$HELM_REGISTRY_CONFIG\"; echo; echo \"$SSL_CERT_DIR\"; cat \"${SSL_CERT_DIR%%:*}/ca.crt\"";
+        let said = reaching(mounted.clone(), "v3.22.0", script, template).unwrap().unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        let chart = "template argo-cd oci://r.example.com/argo-cd --version 9.2.0 --plain-http --namespace argocd ";
+        assert!(lines[0].starts_with(chart) && !lines[0].contains("czNj"), "{said}");
+        // No program is started, whatever the Secret says; what is trusted anyway still is.
+        assert_eq!((lines[1], lines[2]), ("600", entry), "{said}");
+        let usual = std::env::var(CERTIFICATES).ok().filter(|folders| !folders.is_empty());
+        let usual = usual.unwrap_or_else(|| TRUSTED.to_owned());
+        assert!(lines[3].ends_with(&format!("/trusted:{usual}")), "{said}");
+        assert_eq!(lines[4], "of their own");
+        // Another registry speaks TLS, and a chart at hand no protocol at all.
+        let tls = Options { plain_http: vec!["other:5000".to_owned()], ..Options::default() };
+        let said = reaching(tls, "v3.22.0", "echo \"$@\"", template).unwrap().unwrap();
+        assert!(!said.contains("--plain-http"), "{said}");
+        let answer = r#"case "$*" in *--plain-http*) exit 1;; *) echo '{"manifest":""}';; esac"#;
+        assert_eq!(reaching(mounted, "v3.22.0", answer, rendered).unwrap().unwrap(), "");
+        // Who says nothing leaves it its own ways.
+        let script = "echo \"$HELM_REGISTRY_CONFIG.\"";
+        let said = with("v3.22.0", script, manifest).unwrap().unwrap();
+        assert_eq!(said.trim_end(), format!("{}.", std::env::var("HELM_REGISTRY_CONFIG").unwrap_or_default()));
+        let named = Options { credentials: Credentials::Named("/not/there".into()), ..Options::default() };
+        let error = reaching(named, "v3.22.0", "exit 1", nothing).unwrap_err();
+        assert_eq!(error.failure().code, Code::BadArgument, "{error}");
     }
 
     async fn removed(helm: &Helm, _: &mut Interrupts) -> Vec<String> {

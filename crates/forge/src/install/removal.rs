@@ -15,6 +15,7 @@ use super::{Outcome, lock};
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 use crate::interrupt::Interrupts;
+use crate::registry::Options;
 
 /// Parts of Argo that are to be removed.
 pub(crate) struct Removing<'r> {
@@ -62,7 +63,9 @@ pub(crate) async fn uninstall(
         return Ok(Outcome::Done);
     }
     let kubeconfig = (removing.kubeconfig)()?;
-    let helm = match Helm::find(removing.helm, &kubeconfig, interrupts).await {
+    // Nothing is fetched.
+    let registries = Options::default();
+    let helm = match Helm::find(removing.helm, &kubeconfig, registries, interrupts).await {
         Err(HelmError::Interrupted) => return Ok(Outcome::Interrupted),
         found => found.map_err(|error| error.failure())?,
     };

@@ -135,6 +135,7 @@ impl Look {
             refresh_asked_at: self.asked_at,
             sync: application.sync,
             health: application.health,
+            unwell: application.unwell.clone(),
             conditions: application.conditions.clone(),
             resources: application.resources.len(),
             revisions: application.revisions.clone(),

@@ -6,14 +6,17 @@ use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use forge_core::digest::Digest;
 use forge_core::duration;
-use forge_core::gate::{Proof, Rendered, Retry, Timeouts, Why};
+use forge_core::gate::{Proof, Rendered, Retry, Timeouts, Unwell, Why};
 use forge_core::graph::Scope;
-use forge_core::run::{RunAction, RunNode, RunTask, Runner};
+use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, RunAction, RunNode, RunTask, Runner, record_name};
+use jiff::SignedDuration;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::argocd::{ArgoCd, NONCE};
+use crate::cluster::fake::{Fake, served};
+use crate::cluster::path;
 use crate::git_reader::GitCredentials;
 
 const COMMIT: &str = "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0";
@@ -33,14 +36,43 @@ struct Kept {
     live: &'static str,
     /// An error that it keeps until a hard refresh.
     error: Option<&'static str>,
+    /// What is wrong with its Deployment.
+    unwell: Option<&'static str>,
     nonce: Option<String>,
+    /// An operation of somebody else runs.
+    foreign: bool,
+    /// What lists show, where that is older.
+    listed: Option<Value>,
+    /// It says of a sync that it has begun that it is not available.
+    denies: bool,
+    /// When the receipt has been read, nothing is answered until the Application was asked for so often; then it is well.
+    outage: usize,
+    silent: usize,
+    /// How often the Application was asked for, and no comparison.
+    reads: watch::Sender<usize>,
     hard: usize,
     syncs: usize,
 }
 
 impl Kept {
     fn new(live: &'static str, manifests: &'static str, anew: &'static str) -> Self {
-        Self { version: 1, manifests, anew, live, error: None, nonce: None, hard: 0, syncs: 0 }
+        Self {
+            version: 1,
+            manifests,
+            anew,
+            live,
+            error: None,
+            unwell: None,
+            nonce: None,
+            foreign: false,
+            listed: None,
+            denies: false,
+            outage: 0,
+            silent: 0,
+            reads: watch::Sender::new(0),
+            hard: 0,
+            syncs: 0,
+        }
     }
 
     fn application(&mut self) -> Value {
@@ -52,6 +84,12 @@ impl Kept {
             None if self.live == self.manifests => "Synced",
             None => "OutOfSync",
         };
+        let mut resources =
+            vec![json!({"version": "v1", "kind": "ConfigMap", "namespace": "shop-api", "name": "forge-receipt"})];
+        resources.extend(self.unwell.map(|message| {
+            let health = json!({"status": "Degraded", "message": message});
+            json!({"group": "apps", "kind": "Deployment", "namespace": "shop-api", "name": "api", "health": health})
+        }));
         let operation = self
             .nonce
             .as_ref()
@@ -59,50 +97,77 @@ impl Kept {
         json!({
             "metadata": {"namespace": "argocd", "name": "dev-shop-api", "resourceVersion": self.version.to_string()},
             "spec": {"source": {"repoURL": "u", "path": "p"}, "destination": {"namespace": "shop-api"}},
+            "operation": self.foreign.then(|| json!({"sync": {}})),
             "status": {
                 "sync": {"status": sync, "revision": COMMIT},
-                "health": {"status": "Healthy"},
+                "health": {"status": if self.unwell.is_some() { "Degraded" } else { "Healthy" }},
                 "conditions": conditions,
-                "resources": [{"version": "v1", "kind": "ConfigMap", "namespace": "shop-api", "name": "forge-receipt"}],
+                "resources": resources,
                 "operationState": operation,
             },
         })
     }
 
-    fn answer(&mut self, method: &Method, uri: &Uri, body: &Value) -> Option<Value> {
-        let path = uri.path().strip_prefix("/api/v1")?;
-        let hard = uri.query().is_some_and(|query| query.contains("refresh=hard"));
+    fn answer(&mut self, method: &Method, uri: &Uri, body: &Value) -> Result<Value, StatusCode> {
+        let path = uri.path().strip_prefix("/api/v1").ok_or(StatusCode::NOT_FOUND)?;
+        let refresh = |how: &str| uri.query().is_some_and(|query| query.contains(&format!("refresh={how}")));
+        if self.silent > 0 {
+            if path == "/applications/dev-shop-api" && !refresh("") {
+                self.silent -= 1;
+                self.unwell = self.unwell.filter(|_| self.silent > 0);
+            }
+            return Err(StatusCode::INTERNAL_SERVER_ERROR);
+        }
         match (method.as_str(), path) {
-            ("GET", "/applications") => Some(json!({"items": [self.application()]})),
+            ("GET", "/applications") => {
+                let shown = self.listed.clone();
+                Ok(json!({"items": [shown.unwrap_or_else(|| self.application())]}))
+            }
             ("GET", "/applications/dev-shop-api") => {
-                if hard {
+                if refresh("hard") {
                     (self.manifests, self.error) = (self.anew, None);
                     self.hard += 1;
+                } else if !refresh("") {
+                    self.reads.send_modify(|times| *times += 1);
                 }
-                Some(self.application())
+                Ok(self.application())
             }
-            ("GET", "/applications/dev-shop-api/resource-tree") => Some(json!({"nodes": []})),
+            ("GET", "/applications/dev-shop-api/resource-tree") => Ok(json!({"nodes": []})),
             ("GET", "/applications/dev-shop-api/resource") => {
+                self.silent = std::mem::take(&mut self.outage);
                 let [pointer, release, output] = ["pointer", self.live, "output"].map(digest);
                 let receipt = forge_core::release::receipt(&pointer, &release, &output).value;
-                Some(json!({"manifest": receipt.to_string()}))
+                Ok(json!({"manifest": receipt.to_string()}))
             }
             ("POST", "/applications/dev-shop-api/sync") => {
                 self.live = self.manifests;
                 self.syncs += 1;
                 self.nonce = body.pointer("/infos/0/value").and_then(Value::as_str).map(str::to_owned);
-                Some(json!({}))
+                if self.denies { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok(json!({})) }
             }
-            _ => None,
+            _ => Err(StatusCode::FORBIDDEN),
         }
     }
 }
 
 /// Takes the node to its end; gives that, and what Argo CD was asked for.
 async fn proven(kept: Kept) -> (Decision, usize, usize) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    within(60, 60, kept).await
+}
+
+/// The same where a sync may take so many seconds, and health after it.
+async fn within(sync: u64, health: u64, kept: Kept) -> (Decision, usize, usize) {
     let kept = Arc::new(Mutex::new(kept));
-    let asked = kept.clone();
+    let plan = Arc::new(plan(sync, health));
+    let prover = prover(&serve(kept.clone()).await, &plan, Recorder::in_memory(plan.clone()));
+    let node = "shop/api".parse().unwrap();
+    let decision = tokio::time::timeout(Duration::from_secs(60), prover.prove(&node, Mode::Run)).await;
+    let kept = kept.lock().unwrap();
+    (decision.unwrap().unwrap(), kept.hard, kept.syncs)
+}
+
+/// Argo CD at an address.
+async fn serve(kept: Arc<Mutex<Kept>>) -> String {
     let router = axum::Router::new().fallback(move |method: Method, uri: Uri, body: String| async move {
         if uri.path().ends_with("/stream/applications") {
             // It ends soon, and everything is listed again.
@@ -110,28 +175,28 @@ async fn proven(kept: Kept) -> (Decision, usize, usize) {
             return (StatusCode::OK, Json(json!({})));
         }
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
-        match asked.lock().unwrap().answer(&method, &uri, &body) {
-            Some(answer) => (StatusCode::OK, Json(answer)),
-            None => (StatusCode::FORBIDDEN, Json(json!({"code": 7, "message": "permission denied"}))),
+        match kept.lock().unwrap().answer(&method, &uri, &body) {
+            Ok(answer) => (StatusCode::OK, Json(answer)),
+            Err(code) => (code, Json(json!({"code": code.as_u16(), "message": "refused"}))),
         }
     });
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let argocd = ArgoCd::at(&format!("http://{address}"), SecretString::from("t".to_owned()), None).unwrap();
-    let plan = Arc::new(plan());
+    format!("http://{address}")
+}
+
+/// Takes the nodes of a plan to their proofs, with the Argo CD at this address.
+fn prover(address: &str, plan: &RunPlan, recorder: Arc<Recorder>) -> Prover {
+    let argocd = ArgoCd::at(address, SecretString::from("t".to_owned()), None).unwrap();
     let git = Arc::new(GitReader::temporary(GitCredentials::Helper).unwrap());
-    let (feed, recorder) = (Feed::start(argocd), Recorder::in_memory(plan.clone()));
     let deadline = plan.deadline(Timestamp::now());
-    let prover = Prover::new(&plan, deadline, feed, recorder, git, Arc::new(Metrics::default()));
-    let node = "shop/api".parse().unwrap();
-    let decision = tokio::time::timeout(Duration::from_secs(60), prover.prove(&node, Mode::Run)).await;
-    let kept = kept.lock().unwrap();
-    (decision.unwrap().unwrap(), kept.hard, kept.syncs)
+    Prover::new(plan, deadline, Feed::start(argocd), recorder, git, Arc::new(Metrics::default()))
 }
 
 /// A run of one node, whose pointer names the release `new`.
-fn plan() -> RunPlan {
+fn plan(sync: u64, health: u64) -> RunPlan {
     let seconds = duration::Duration::from_seconds;
     let [pointer, digest, output] = ["pointer", "new", "output"].map(digest);
     let (pointer, output) = (Some(pointer), Some(output));
@@ -142,7 +207,7 @@ fn plan() -> RunPlan {
         images: BTreeMap::new(),
         requires: Vec::new(),
         health: Vec::new(),
-        timeouts: Timeouts { sync: seconds(60), health: seconds(60) },
+        timeouts: Timeouts { sync: seconds(sync), health: seconds(health) },
         retry: Retry { limit: 0, backoff: seconds(1), factor: 1, max: seconds(1) },
         removal: None,
     };
@@ -200,7 +265,108 @@ async fn manifests_of_before_that_stay_fail_loudly_after_one_request_and_without
 }
 
 #[tokio::test]
+async fn what_stays_degraded_fails_with_the_resource_that_argo_cd_names_and_what_it_says_of_it() {
+    let said = "Deployment \"api\" exceeded its progress deadline";
+    let (decision, ..) = within(60, 1, Kept { unwell: Some(said), ..Kept::new("new", "new", "new") }).await;
+    let Decision::Failed(failure) = decision else { panic!("{decision:?}") };
+    let unwell = Unwell { resource: "Deployment/shop-api/api".to_owned(), message: said.to_owned() };
+    assert_eq!(failure.why, Why::Unhealthy { health: Health::Degraded, unwell: Some(unwell) });
+}
+
+#[tokio::test]
+async fn other_words_for_the_same_wait_are_no_other_wait_and_not_written_each_time() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plan = Arc::new(plan(60, 60));
+    let prover = prover("http://127.0.0.1:1", &plan, Recorder::in_memory(plan.clone()));
+    let wanted = prover.wanted.values().next().unwrap().clone();
+    let mut way = Way::new(&prover, wanted, Mode::Run);
+    let start = Timestamp::now();
+    let waits = |health: Health, message: Option<&str>| {
+        let resource = "Deployment/shop-api/api".to_owned();
+        let unwell = message.map(|message| Unwell { resource, message: message.to_owned() });
+        Decision::Wait(Wait { on: WaitingFor::Health { health, unwell }, until: prover.deadline, since: None })
+    };
+    // Since when it waits, in seconds, and whether it is kept as it was decided.
+    let mut noted = |second: i64, health: Health, message: Option<&str>| {
+        let decision = waits(health, message);
+        way.note(None, &decision, start + SignedDuration::from_secs(second));
+        (way.entry.since.duration_since(start).as_secs(), way.entry.decision == decision)
+    };
+    assert_eq!(noted(1, Health::Progressing, None), (1, true));
+    assert_eq!(noted(2, Health::Progressing, Some("1 of 3 updated")), (1, true), "a name comes at once");
+    assert_eq!(noted(3, Health::Progressing, Some("2 of 3 updated")), (1, false));
+    assert_eq!(noted(16, Health::Progressing, Some("3 of 3 updated")), (1, false));
+    assert_eq!(noted(17, Health::Progressing, Some("3 of 3 updated")), (1, true), "it may not be old for ever");
+    assert_eq!(noted(18, Health::Progressing, None), (1, false));
+    assert_eq!(noted(19, Health::Degraded, Some("crashed")), (19, true), "this is another wait");
+}
+
+#[tokio::test]
 async fn an_error_of_the_plugin_that_argo_cd_keeps_is_rendered_anew_when_the_run_comes_to_it() {
     let kept = Kept { error: Some(PLUGIN), ..Kept::new("old", "old", "new") };
     assert_eq!(by(kept).await, (Some(1), 1, 1));
+}
+
+#[tokio::test]
+async fn a_sync_that_was_begun_although_argo_cd_says_otherwise_is_not_asked_for_again() {
+    let kept = Kept { denies: true, ..Kept::new("old", "new", "new") };
+    assert_eq!(by(kept).await, (Some(1), 0, 1));
+}
+
+#[tokio::test]
+async fn a_sync_of_ours_that_lists_do_not_show_yet_is_adopted_and_not_asked_for_again() {
+    let mut kept = Kept::new("old", "new", "new");
+    kept.listed = Some(kept.application());
+    (kept.live, kept.nonce) = ("new", Some("dev-0123456789-1/shop/api/1".to_owned()));
+    assert_eq!(by(kept).await, (Some(1), 0, 0));
+}
+
+#[tokio::test]
+async fn time_that_is_up_while_argo_cd_cannot_be_read_fails_nothing() {
+    let unwell = Some("Deployment \"api\" does not have minimum availability");
+    let (decision, ..) = within(60, 2, Kept { unwell, outage: 2, ..Kept::new("new", "new", "new") }).await;
+    assert!(matches!(decision, Decision::Proven(_)), "{decision:?}");
+}
+
+#[tokio::test]
+async fn an_operation_of_somebody_else_that_argo_cd_does_not_let_us_end_becomes_a_conflict() {
+    let (decision, _, syncs) = within(1, 60, Kept { foreign: true, ..Kept::new("old", "new", "new") }).await;
+    let Decision::Failed(failure) = decision else { panic!("{decision:?}") };
+    assert_eq!((failure.why, syncs), (Why::ForeignOperation, 0));
+}
+
+#[tokio::test]
+async fn a_request_that_was_perhaps_never_sent_is_not_sent_while_the_run_is_stopped() {
+    let plan = Arc::new(plan(60, 60));
+    let header = serde_json::to_string(&Header::new(&plan, Timestamp::now())).unwrap();
+    let data = json!({HEADER_KEY: header, CANCEL_KEY: "somebody"});
+    let mut record = json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data});
+    let spec = json!({"holderIdentity": plan.run, "renewTime": Timestamp::now(), "leaseDurationSeconds": 30});
+    let (records, leases) = (path::config_maps("argo"), path::named("coordination.k8s.io", "v1", "argo", "leases"));
+    let mut fake = Fake::default();
+    fake.put(&records, record.clone());
+    fake.put(&leases, json!({"metadata": {"name": "forge-dev"}, "spec": spec}));
+    let (cluster, fake) = served(fake).await;
+    let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
+    let kept = Kept::new("old", "new", "new");
+    let mut reads = kept.reads.subscribe();
+    let kept = Arc::new(Mutex::new(kept));
+    let prover = prover(&serve(kept.clone()).await, &plan, recorder.clone());
+    let node: NodeId = "shop/api".parse().unwrap();
+    // What a process leaves behind that stored that it asks, and did not come to it.
+    let mut entry = Way::new(&prover, prover.wanted[&node].clone(), Mode::Run).entry;
+    entry.progress.sync_requested = Some(SyncRequested { attempt: 1, at: Timestamp::now() });
+    recorder.put(entry);
+    let patience = Duration::from_secs(30);
+    let mut proving = std::pin::pin!(prover.prove(&node, Mode::Run));
+    tokio::select! {
+        decision = &mut proving => panic!("{decision:?}"),
+        looked = tokio::time::timeout(patience, reads.wait_for(|times| *times >= 2)) => drop(looked.unwrap().unwrap()),
+    }
+    assert_eq!(kept.lock().unwrap().syncs, 0);
+    record["data"].as_object_mut().unwrap().remove(CANCEL_KEY);
+    fake.lock().unwrap().put(&records, record);
+    let decision = tokio::time::timeout(patience, proving).await.unwrap();
+    assert!(matches!(decision, Some(Decision::Proven(_))), "{decision:?}");
+    assert_eq!(kept.lock().unwrap().syncs, 1);
 }

@@ -11,7 +11,7 @@ use forge_core::code::Code;
 use forge_core::digest::{Digest, Digester};
 use forge_core::failure::Failure;
 use forge_core::name::{clean, clip, cut};
-use forge_core::oci::{Annotations, Descriptor, Entry, Layout, media_type};
+use forge_core::oci::{Annotations, Descriptor, Layout, media_type};
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::content::{self, DOCKER_LIST, DOCKER_MANIFEST};
 use super::credentials::Identity;
-use super::name::{Reference, RepositoryName, is_loopback};
+use super::name::{Reference, RepositoryName};
 use super::{Options, Patience, RegistryError};
 use crate::cluster::chain;
 
@@ -68,23 +68,37 @@ struct Scope {
 
 /// What is said to a registry about who asks.
 #[derive(Clone)]
-enum Access {
-    Basic(SecretString),
-    Bearer(SecretString),
+struct Access {
+    scheme: &'static str,
+    /// What follows the scheme.
+    said: SecretString,
+    /// What that was made of, or given for, by the registry itself: it knows that too.
+    own: Option<SecretString>,
 }
 
 impl Access {
-    fn secret(&self) -> &str {
-        match self {
-            Self::Basic(secret) | Self::Bearer(secret) => secret.expose_secret(),
-        }
+    fn basic(username: &str, password: &SecretString) -> Self {
+        let both = format!("{username}:{}", password.expose_secret());
+        let said = SecretString::from(base64::engine::general_purpose::STANDARD.encode(both));
+        Self { scheme: "Basic", said, own: Some(password.clone()) }
+    }
+
+    fn bearer(token: SecretString, own: Option<SecretString>) -> Self {
+        Self { scheme: "Bearer", said: token, own }
     }
 
     fn header(&self) -> Option<HeaderValue> {
-        let scheme = if matches!(self, Self::Basic(_)) { "Basic" } else { "Bearer" };
-        let mut value = HeaderValue::from_str(&format!("{scheme} {}", self.secret())).ok()?;
+        let mut value = HeaderValue::from_str(&format!("{} {}", self.scheme, self.said.expose_secret())).ok()?;
         value.set_sensitive(true);
         Some(value)
+    }
+
+    /// Whether a text repeats what was said, or what that was made of.
+    fn is_in(&self, text: &str) -> bool {
+        std::iter::once(&self.said).chain(&self.own).any(|secret| {
+            let secret = secret.expose_secret();
+            !secret.is_empty() && text.contains(secret)
+        })
     }
 }
 
@@ -290,7 +304,7 @@ impl Answer {
             ("", message) => message.to_owned(),
             (code, message) => format!("{code}: {message}"),
         };
-        let secret = self.said.as_ref().is_some_and(|access| said.contains(access.secret()));
+        let secret = self.said.as_ref().is_some_and(|access| access.is_in(&said));
         if secret { String::new() } else { cut(&clean(&said), SHOWN).into_owned() }
     }
 }
@@ -628,32 +642,36 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let tag = Reference::Tag(subject.referrers_tag());
         for _ in 0..INDEX_TRIES {
-            let mut listed = self.fallback(of, &tag).await?;
+            let (listed, bytes) = self.fallback(of, &tag).await?;
             if listed.iter().any(|one| one.digest == speaks.digest) {
                 return Ok(());
             }
-            listed.push(speaks.clone());
-            let mut layout = Layout::default();
-            let index = layout.index(&listed, &Annotations::new());
-            let tree = layout.tree();
-            let path = format!("blobs/sha256/{}", index.digest.short(64));
-            let Some(Entry::File { content, .. }) = tree.get(&path) else { break };
-            self.put_manifest(of, &tag, &index, content).await?;
+            // What others listed stays as they wrote it, also what is not read here.
+            let bytes = content::extended(bytes.as_deref(), speaks);
+            let index = Layout::default().blob(media_type::INDEX, bytes.clone());
+            self.put_manifest(of, &tag, &index, &bytes).await?;
         }
         // Whoever wrote last may have been we.
-        if self.fallback(of, &tag).await?.iter().any(|one| one.digest == speaks.digest) {
+        if self.fallback(of, &tag).await?.0.iter().any(|one| one.digest == speaks.digest) {
             return Ok(());
         }
         let why = format!("`{}` is written by somebody else all the time", shown(of, &tag));
         Err(RegistryError::Unavailable { host: of.host().to_owned(), why, after: None })
     }
 
-    /// What is listed under the tag of the specification; nothing where there is no such tag.
-    async fn fallback(&self, of: &RepositoryName, tag: &Reference) -> Result<Vec<Descriptor>, RegistryError> {
+    /// What is listed under the tag of the specification, and the index itself; nothing where there is no such tag.
+    async fn fallback(
+        &self,
+        of: &RepositoryName,
+        tag: &Reference,
+    ) -> Result<(Vec<Descriptor>, Option<Vec<u8>>), RegistryError> {
         match self.manifest(of, tag, MOST_PAGE).await {
-            Ok((_, bytes)) => content::index(&bytes, MOST_REFERRERS)
-                .map_err(|why| RegistryError::Malformed { what: shown(of, tag), why }),
-            Err(error) if error.is_missing() => Ok(Vec::new()),
+            Ok((_, bytes)) => {
+                let listed = content::index(&bytes, MOST_REFERRERS)
+                    .map_err(|why| RegistryError::Malformed { what: shown(of, tag), why })?;
+                Ok((listed, Some(bytes)))
+            }
+            Err(error) if error.is_missing() => Ok((Vec::new(), None)),
             Err(error) => Err(error),
         }
     }
@@ -718,7 +736,7 @@ impl Registry {
                 // One that does not know the question; the answer may be under a tag.
                 Err(error) if error.is_missing() && number == 0 => {
                     let tag = Reference::Tag(subject.as_str().replace(':', "-"));
-                    let mut found = self.fallback(of, &tag).await?;
+                    let (mut found, _) = self.fallback(of, &tag).await?;
                     found.retain(wanted);
                     return Ok(found);
                 }
@@ -768,11 +786,6 @@ impl Registry {
         Tries { until: Instant::now() + whole + Patience::for_bytes(bytes), left: retries, pause, retry_after }
     }
 
-    /// Whether a host is spoken with in plain HTTP.
-    fn is_plain(&self, host: &str) -> bool {
-        is_loopback(host) || self.options.plain_http.iter().any(|named| named.eq_ignore_ascii_case(host))
-    }
-
     fn call<'c>(
         &self,
         of: &'c RepositoryName,
@@ -780,7 +793,7 @@ impl Registry {
         path: &str,
         what: String,
     ) -> Result<Call<'c>, RegistryError> {
-        let scheme = if self.is_plain(of.host()) { "http" } else { "https" };
+        let scheme = if self.options.is_plain(of.host()) { "http" } else { "https" };
         let address = format!("{scheme}://{}/v2/{}/{path}", of.endpoint(), of.path());
         let url = Url::parse(&address).map_err(|error| RegistryError::Refused {
             host: of.host().to_owned(),
@@ -795,7 +808,7 @@ impl Registry {
     fn allowed(&self, url: &Url, from: &Url, at: &At) -> Result<(), RegistryError> {
         let host = host_of(url);
         let secure = url.scheme() == "https";
-        let plain = url.scheme() == "http" && from.scheme() == "http" && self.is_plain(&host);
+        let plain = url.scheme() == "http" && from.scheme() == "http" && self.options.is_plain(&host);
         if url.username().is_empty() && url.password().is_none() && (secure || plain) {
             return Ok(());
         }
@@ -892,10 +905,10 @@ impl Registry {
         let identity = identity.map_err(|why| RegistryError::Credentials { host: host.to_owned(), why })?;
         let place = self.options.credentials.place();
         match (challenge, identity) {
-            (_, Some(Identity::Token(token))) => Ok(Access::Bearer(token)),
+            (_, Some(Identity::Token(token))) => Ok(Access::bearer(token, None)),
             (Some(Challenge::Bearer(asked)), identity) => self.token(scope, registry, &asked, identity, at).await,
             (Some(Challenge::Basic), Some(Identity::Password { username, password })) => {
-                Ok(Access::Basic(basic(&username, &password)))
+                Ok(Access::basic(&username, &password))
             }
             (Some(Challenge::Basic), Some(Identity::Refresh(_))) => {
                 Err(at.refused("401: it wants a name and a password", "the credentials for it are a token"))
@@ -944,7 +957,7 @@ impl Registry {
             }
             url.query_pairs_mut().append_pair("scope", &wanted);
             let said = match &identity {
-                Some(Identity::Password { username, password }) => Some(Access::Basic(basic(username, password))),
+                Some(Identity::Password { username, password }) => Some(Access::basic(username, password)),
                 _ => None,
             };
             let mut request = client.get(url);
@@ -975,7 +988,11 @@ impl Registry {
         let token = ["token", "access_token"].iter().find_map(|key| value.get(*key)?.as_str());
         let usable = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
         let token = token.filter(usable).ok_or_else(|| at.lied("what its token service gives is no token"))?;
-        Ok(Access::Bearer(SecretString::from(token.to_owned())))
+        let own = identity.map(|identity| match identity {
+            Identity::Password { password, .. } => password,
+            Identity::Refresh(token) | Identity::Token(token) => token,
+        });
+        Ok(Access::bearer(SecretString::from(token.to_owned()), own))
     }
 }
 
@@ -1009,12 +1026,6 @@ fn own(what: &Descriptor, bytes: &[u8]) -> Result<(), RegistryError> {
 fn endless(of: &RepositoryName, what: &str) -> RegistryError {
     let why = format!("its list of {what} has no end");
     RegistryError::Lied { host: of.host().to_owned(), why, again: false }
-}
-
-/// A name and a password as they are sent.
-fn basic(username: &str, password: &SecretString) -> SecretString {
-    let both = format!("{username}:{}", password.expose_secret());
-    SecretString::from(base64::engine::general_purpose::STANDARD.encode(both))
 }
 
 /// What is asked for, as people write it.

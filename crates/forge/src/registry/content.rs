@@ -3,7 +3,7 @@
 
 use forge_core::digest::Digest;
 use forge_core::oci::{Annotations, Descriptor, media_type};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Manifests and indexes as Docker made them before there was a specification: for images that releases name.
 pub(super) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
@@ -61,6 +61,24 @@ pub(crate) fn index(bytes: &[u8], most: usize) -> Result<Vec<Descriptor>, String
     manifests.iter().filter(known).map(descriptor).collect()
 }
 
+/// An index with another entry, made of this one or of nothing. Whatever else it holds stays as it is.
+pub(super) fn extended(index: Option<&[u8]>, more: &Descriptor) -> Vec<u8> {
+    let mut value: Value = index.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
+    let mut manifests = match value.get_mut("manifests").map(Value::take) {
+        Some(Value::Array(manifests)) => manifests,
+        _ => Vec::new(),
+    };
+    manifests.push(more.json());
+    let mut whole = json!({"schemaVersion": 2, "mediaType": media_type::INDEX, "manifests": manifests});
+    if let (Value::Object(whole), Value::Object(fields)) = (&mut whole, value) {
+        for (name, field) in fields {
+            whole.entry(name).or_insert(field);
+        }
+    }
+    whole.sort_all_objects();
+    whole.to_string().into_bytes()
+}
+
 /// What a manifest refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct References {
@@ -116,7 +134,6 @@ pub(crate) fn references(bytes: &[u8]) -> Result<References, String> {
 #[cfg(test)]
 mod tests {
     use forge_core::oci::{Artifact, Entry, Layout};
-    use serde_json::json;
 
     use super::*;
 
@@ -172,5 +189,19 @@ mod tests {
         assert!(index(two.as_bytes(), 1).unwrap_err().contains("at most 1"));
         let other = json!({"manifests": [{"digest": "sha512:00", "size": 1}, blob]}).to_string();
         assert_eq!(index(other.as_bytes(), 9).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_index_grows_and_keeps_what_is_not_read() {
+        let one = Layout::default().blob(media_type::MANIFEST, b"one".to_vec());
+        let first = extended(None, &one);
+        assert_eq!(index(&first, 9).unwrap(), std::slice::from_ref(&one));
+        let foreign = json!({"digest": "sha512:00", "size": 1, "platform": {"os": "plan9"}, "x": [1]});
+        let theirs = json!({"schemaVersion": 2, "manifests": [foreign], "annotations": {"by": "them"}}).to_string();
+        let grown = extended(Some(theirs.as_bytes()), &one);
+        assert_eq!(index(&grown, 9).unwrap(), [one]);
+        let grown: Value = serde_json::from_slice(&grown).unwrap();
+        assert_eq!((&grown["manifests"][0], &grown["annotations"]["by"]), (&foreign, &json!("them")));
+        assert_eq!(grown["mediaType"], media_type::INDEX);
     }
 }

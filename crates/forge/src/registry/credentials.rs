@@ -14,7 +14,7 @@ use forge_core::name::clip;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use secrecy::SecretString;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
@@ -101,24 +101,8 @@ impl Credentials {
     /// # Errors
     /// Why that cannot be found out. Never with anything that is secret.
     pub(super) async fn identity(&self, host: &str, path: &str) -> Result<Option<Identity>, String> {
-        let file = match self {
-            Self::None => return Ok(None),
-            Self::User(file) | Self::Named(file) => file.clone(),
-            Self::Mounted(place) if place.is_dir() => {
-                let inside = FILES.iter().map(|name| place.join(name)).find(|file| file.exists());
-                inside.unwrap_or_else(|| place.join(".dockerconfigjson"))
-            }
-            Self::Mounted(file) => file.clone(),
-        };
-        let text = match read(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(self, Self::Named(_)) => {
-                return Ok(None);
-            }
-            Err(error) => return Err(format!("`{}`: {error}", file.display())),
-        };
-        // The message of a parser may show what it stumbled over.
-        let config: Value = serde_json::from_str(&text).map_err(|_| format!("`{}` is not JSON", file.display()))?;
+        let Some((file, text)) = self.text()? else { return Ok(None) };
+        let config = parsed(&file, &text)?;
         let helpers = !matches!(self, Self::Mounted(_));
         if let (true, Some((server, helper))) = (helpers, helper_for(&config, host)) {
             return helped(&helper, &server).await;
@@ -133,10 +117,51 @@ impl Credentials {
             _ => Ok(None),
         }
     }
+
+    /// The same for a program that reads such a file itself: what is to be in it. Nothing where nobody says anything, and where
+    /// the program finds the user's own. Of a mounted Secret it gets what starts no program.
+    ///
+    /// # Errors
+    /// Why that cannot be found out. Never with anything that is secret.
+    pub(crate) fn for_programs(&self) -> Result<Option<SecretString>, String> {
+        if matches!(self, Self::None | Self::User(_)) {
+            return Ok(None);
+        }
+        let Some((file, text)) = self.text()? else { return Ok(None) };
+        let config = parsed(&file, &text)?;
+        if matches!(self, Self::Named(_)) {
+            return Ok(Some(SecretString::from(text)));
+        }
+        let entries = config.get("auths").cloned().unwrap_or_else(|| json!({}));
+        Ok(Some(SecretString::from(json!({"auths": entries}).to_string())))
+    }
+
+    /// The file that they are in, and what it says; nothing where there need not be one and is none.
+    fn text(&self) -> Result<Option<(PathBuf, String)>, String> {
+        let file = match self {
+            Self::None => return Ok(None),
+            Self::User(file) | Self::Named(file) => file.clone(),
+            Self::Mounted(place) if place.is_dir() => {
+                let inside = FILES.iter().map(|name| place.join(name)).find(|file| file.exists());
+                inside.unwrap_or_else(|| place.join(".dockerconfigjson"))
+            }
+            Self::Mounted(file) => file.clone(),
+        };
+        match read(&file) {
+            Ok(text) => Ok(Some((file, text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(self, Self::Named(_)) => Ok(None),
+            Err(error) => Err(format!("`{}`: {error}", file.display())),
+        }
+    }
+}
+
+/// What such a file says. The message of a parser may show what it stumbled over.
+fn parsed(file: &Path, text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|_| format!("`{}` is not JSON", file.display()))
 }
 
 /// A regular file, within bounds. What it is, is asked before it is opened: opening a pipe would wait for ever.
-fn read(file: &Path) -> io::Result<String> {
+pub(super) fn read(file: &Path) -> io::Result<String> {
     let metadata = std::fs::metadata(file)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -273,7 +298,6 @@ async fn asked(program: &str, server: &str, patience: Duration) -> Result<Option
 #[cfg(test)]
 mod tests {
     use secrecy::ExposeSecret as _;
-    use serde_json::json;
 
     use super::*;
 
@@ -387,6 +411,30 @@ mod tests {
         let program = program(folder.path(), "sleep 600 & sleep 600");
         let why = asked(&program, "h.example.com", Duration::from_millis(200)).await.unwrap_err();
         assert!(why.contains("was killed"), "{why}");
+    }
+
+    #[test]
+    fn a_program_gets_what_was_named_or_mounted_and_of_a_secret_nothing_that_starts_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.json");
+        let told = |credentials: &Credentials| {
+            credentials.for_programs().map(|text| text.map(|text| text.expose_secret().to_owned()))
+        };
+        let mounted = Credentials::Mounted(folder.path().to_owned());
+        assert_eq!(told(&mounted), Ok(None));
+        assert!(told(&Credentials::Named(file.clone())).unwrap_err().contains("config.json"));
+        let entries = json!({"h.example.com": {"auth": "bWU6czNjcmV0"}});
+        let text = json!({"auths": entries, "credsStore": "x", "credHelpers": {"h": "y"}}).to_string();
+        std::fs::write(&file, &text).unwrap();
+        assert_eq!(told(&Credentials::Named(file.clone())), Ok(Some(text)));
+        assert_eq!(told(&mounted), Ok(Some(json!({"auths": entries}).to_string())));
+        // It finds these by itself.
+        for usual in [Credentials::User(file.clone()), Credentials::None] {
+            assert_eq!(told(&usual), Ok(None));
+        }
+        std::fs::write(&file, "s3cret").unwrap();
+        let why = told(&mounted).unwrap_err();
+        assert!(why.contains("is not JSON") && !why.contains("s3cret"), "{why}");
     }
 
     #[tokio::test]

@@ -74,6 +74,7 @@ pub(crate) async fn render(
         }
         Kind::Kustomization => kustomized(rendering, &wanted, limits, interrupts).await,
         Kind::Chart => {
+            source.is_closed()?;
             let begin = tokio::time::Instant::now();
             let [first, second] = ZONES;
             let before = charted(rendering, &wanted, first, limits, interrupts).await?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, clip};
+use forge_core::oci::Tree;
 use forge_core::release::import::{Directory, Helm, How, Import, Managed, Scopes, edit, folders, values};
 use forge_core::release::{self, Document, Limits, distinct, documents};
 use forge_core::yaml::{self, Dialect};
@@ -20,6 +21,7 @@ use super::build::{Layers, Rendering, render};
 use super::program::{Call, Workshop};
 use super::source::Source;
 use crate::interrupt::Interrupts;
+use crate::layout_folder;
 
 /// What kustomize takes for a kustomization, in its order.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -618,11 +620,25 @@ fn same(before: &Layers, after: &Layers) -> Result<(), Failure> {
     Err(refused(message).hint("say --flatten, which takes what is rendered"))
 }
 
+/// Writes the files of a source as a folder that is there whole or not at all: who is killed, or has no room, can begin again.
+///
+/// # Errors
+/// When that is not possible, or something is in the folder.
+pub(crate) fn appear(folder: &Path, files: &Files) -> Result<(), Failure> {
+    let mut tree = Tree::default();
+    for (path, bytes) in files {
+        tree.file(path, bytes.as_slice(), 0o644);
+    }
+    // `.`, or a link to an empty folder, is that folder.
+    let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    layout_folder::appear(&place, &tree).map_err(|error| Failure::write(format!("`{}`", shown(folder)), &error))
+}
+
 /// Writes files into a folder.
 ///
 /// # Errors
 /// When that is not possible, or one of them is there.
-pub(crate) fn write(folder: &Path, files: &Files) -> Result<(), Failure> {
+fn write(folder: &Path, files: &Files) -> Result<(), Failure> {
     for (path, bytes) in files {
         let to = folder.join(path);
         let written = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
@@ -632,4 +648,29 @@ pub(crate) fn write(folder: &Path, files: &Files) -> Result<(), Failure> {
         written.map_err(|error| Failure::write(format!("`{}`", shown(&to)), &error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(paths: &[&str]) -> Files {
+        paths.iter().map(|path| ((*path).to_owned(), path.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn a_source_that_cannot_be_written_whole_is_not_there_and_can_be_written_again() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("source");
+        // A file cannot be a folder too: the second of them is one too many.
+        let failure = appear(&folder, &files(&["base/a", "base/a/b"])).unwrap_err();
+        assert_eq!(failure.code, Code::CannotWrite);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+        fs::create_dir(&folder).unwrap();
+        appear(&folder, &files(&["base/a", "base/b/c"])).unwrap();
+        assert_eq!(fs::read(folder.join("base/b/c")).unwrap(), b"base/b/c");
+        assert!(appear(&folder, &files(&["other"])).is_err());
+        assert!(!folder.join("other").exists());
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    }
 }

@@ -5,7 +5,9 @@ use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::failure::Failure;
 use forge_core::oci::Descriptor;
-use forge_core::release::{Document, Limits, Manifest, ReleaseMetadata, distinct, documents, unpack};
+use forge_core::release::{
+    Document, LayerSummary, Limits, Manifest, ReleaseError, ReleaseMetadata, distinct, read_layer,
+};
 
 use super::build::Layers;
 use super::place::{Named, Which};
@@ -95,6 +97,18 @@ impl Release {
         Ok(layers)
     }
 
+    /// That all of it is what its metadata say, and as whoever renders it wants it. One layer is in memory at a time.
+    ///
+    /// # Errors
+    /// When anything of it is damaged, would not be rendered, or is something else than is said.
+    pub(crate) async fn check(&self, store: &Store<'_>, limits: &Limits) -> Result<(), Failure> {
+        for (name, layer) in &self.read.resources {
+            let documents = layer_of(store, layer, limits).await?;
+            self.metadata.agrees(name, &LayerSummary::of(&layer.digest, &documents))?;
+        }
+        Ok(())
+    }
+
     /// The bytes of everything that it holds.
     pub(crate) fn size(&self) -> u64 {
         let layers: u64 = self.read.resources.values().map(|layer| layer.size).sum();
@@ -102,12 +116,18 @@ impl Release {
     }
 }
 
+/// The documents of a layer, read as the plugin reads it: what it would refuse is refused here, before anybody relies on it.
 async fn layer_of(store: &Store<'_>, layer: &Descriptor, limits: &Limits) -> Result<Vec<Document>, Failure> {
     let packed = store.blob(layer, limits.compressed).await?;
     let mut found = Vec::new();
-    unpack(&mut packed.as_slice(), layer, limits, &mut |path, bytes| {
-        found.extend(documents(path, &bytes, limits)?);
+    read_layer(&mut packed.as_slice(), layer, limits, &mut |document, _| {
+        found.push(document);
         Ok(())
     })?;
+    // With prune, nothing in the place of something would delete it.
+    if found.is_empty() {
+        let what = format!("layer `sha256:{}…`", layer.digest.short(12));
+        return Err(ReleaseError::Empty { what }.into());
+    }
     Ok(distinct(found)?)
 }

@@ -19,6 +19,9 @@ use super::place::Place;
 use super::transfer::Store;
 use crate::registry::{Reference, Registry, RepositoryName};
 
+/// How often a signature is added again when somebody else signed at the same time.
+const TRIES: usize = 16;
+
 /// What lies beside a release.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
@@ -28,7 +31,8 @@ pub(crate) struct Beside {
     pub(crate) wrong: Option<SignatureError>,
 }
 
-/// The manifests of signatures of a release: the one that cosign's tag names, and those that say they speak of it.
+/// The manifests of signatures of a release: the one that cosign's tag names, and those that say they speak of it. All of them together
+/// are no larger than one may be.
 pub(super) async fn manifests(
     store: &Store<'_>,
     subject: &Descriptor,
@@ -36,8 +40,10 @@ pub(super) async fn manifests(
 ) -> Result<Vec<(Descriptor, Vec<u8>)>, Failure> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
+    let mut left = limits.manifest;
     let tag = Reference::Tag(signature::tag(&subject.digest));
-    if let Some((descriptor, bytes)) = store.try_manifest(&tag, limits.manifest).await? {
+    if let Some((descriptor, bytes)) = store.try_manifest(&tag, left).await? {
+        left = left.saturating_sub(bytes.len());
         seen.insert(descriptor.digest.clone());
         found.push((descriptor, bytes));
     }
@@ -49,7 +55,8 @@ pub(super) async fn manifests(
     }
     for digest in others {
         // One that went since is none.
-        if let Some(manifest) = store.try_manifest(&Reference::Digest(digest), limits.manifest).await? {
+        if let Some(manifest) = store.try_manifest(&Reference::Digest(digest), left).await? {
+            left = left.saturating_sub(manifest.1.len());
             found.push(manifest);
         }
     }
@@ -129,7 +136,8 @@ pub(crate) async fn verified(
     Ok(judged(&store, manifest, policy, now, &limits).await?.until)
 }
 
-/// Signs a release; gives whether that changed anything. What others signed stays.
+/// Signs a release; gives whether that changed anything. What others signed stays, also what they sign meanwhile: in a folder nobody
+/// writes over what he has not read, and in a registry, which cannot be locked, it is read again and added again.
 ///
 /// # Errors
 /// When it cannot be stored, or what is there under cosign's tag is no manifest of signatures.
@@ -146,24 +154,29 @@ pub(crate) async fn sign(
         Place::Folder(_) => release.metadata.project.to_string(),
     };
     let tag = signature::tag(&subject.digest);
-    let before = store.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
-    let mut layout = Layout::default();
-    let made = match &before {
-        None => signature::signed(&mut layout, subject, &reference, key),
-        Some((_, bytes)) => {
-            let held = signature::read(bytes, limits)?;
-            // One key signs once, whatever repository is written in: the payload of a copy is as good.
-            if signed_by(store, &held, release, key).await? {
-                return Ok(false);
+    let mut changed = false;
+    for again in 0..=TRIES {
+        let store = &store.again()?;
+        let before = store.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
+        let mut layout = Layout::default();
+        let made = match &before {
+            None => signature::signed(&mut layout, subject, &reference, key),
+            Some((_, bytes)) => {
+                let held = signature::read(bytes, limits)?;
+                // One key signs once, whatever repository is written in: the payload of a copy is as good.
+                if signed_by(store, &held, release, key).await? {
+                    return Ok(changed);
+                }
+                signature::added(&mut layout, subject, &reference, key, &held)?
             }
-            signature::added(&mut layout, subject, &reference, key, &held)?
+        };
+        if again < TRIES {
+            let before = before.map(|(descriptor, _)| descriptor.digest);
+            changed |= store.put(layout, &made, &tag, before.as_ref()).await?;
         }
-    };
-    if before.is_some_and(|(descriptor, _)| descriptor.digest == made.digest) {
-        return Ok(false);
     }
-    store.put(layout, &made, &tag).await?;
-    Ok(true)
+    let message = format!("{}:{tag} is written by somebody else all the time", store.place());
+    Err(Failure::new(Code::RegistryUnavailable, message).hint("sign it again when the others are done"))
 }
 
 /// Whether one of these signatures is by this key.
@@ -183,4 +196,61 @@ async fn signed_by(
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use forge_core::release::{Builder, Inputs, Source, assemble, documents};
+
+    use super::*;
+    use crate::layout_folder;
+    use crate::registry::Options;
+    use crate::release::place::Named;
+    use crate::runtime::block_on;
+
+    fn key(name: &str) -> PrivateKey {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys");
+        PrivateKey::read(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn who_signs_keeps_what_somebody_else_signed_since_he_looked() {
+        let (folder, limits) = (tempfile::tempdir().unwrap(), Limits::default());
+        let path = folder.path().join("layout");
+        let text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let inputs = Inputs {
+            project: "shop/api".parse().unwrap(),
+            source: Source {
+                repository: None,
+                commit: "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0".parse().unwrap(),
+                path: None,
+            },
+            builder: Builder { name: "forge".to_owned(), version: "1".to_owned() },
+            version: None,
+            artifacts: Vec::new(),
+            layers: [("default".to_owned(), documents("a.yaml", text, &limits).unwrap())].into(),
+        };
+        layout_folder::write(&path, &assemble(&inputs, &limits).unwrap().layout.tree()).unwrap();
+        let registry = Registry::new(Options::default()).unwrap();
+        let named = Named::folder(&path, None).unwrap();
+        let signed = block_on(async {
+            // Both look before one of them signs.
+            let (one, other) = (
+                Store::open(&registry, &named.place, &limits).unwrap(),
+                Store::open(&registry, &named.place, &limits).unwrap(),
+            );
+            let release = Release::open(&one, &named, &limits).await.unwrap();
+            assert!(sign(&one, &release, &key("ci.pem"), &limits).await.unwrap());
+            assert!(sign(&other, &release, &key("managers.pem"), &limits).await.unwrap());
+            // Who looked before he signed himself has signed.
+            assert!(!sign(&one, &release, &key("ci.pem"), &limits).await.unwrap());
+            let now = one.again().unwrap();
+            let tag = Reference::Tag(signature::tag(&release.manifest.digest));
+            let (_, bytes) = now.try_manifest(&tag, limits.manifest).await.unwrap().unwrap();
+            signature::read(&bytes, &limits).unwrap().payloads.len()
+        });
+        assert_eq!(signed.unwrap(), 2);
+    }
 }

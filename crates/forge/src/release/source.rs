@@ -153,6 +153,33 @@ impl Source {
         [self.root.clone(), self.root.join(BASE)].into_iter().find(|folder| kustomization(folder))
     }
 
+    /// That no link leads out of a chart. Helm follows every one, and by `.Files` a template may print what is behind it. Kustomize
+    /// looks itself: it takes no file from outside of the folder of its kustomization, by a link or otherwise.
+    ///
+    /// # Errors
+    /// When one does or leads nowhere, or a folder cannot be listed.
+    pub(crate) fn is_closed(&self) -> Result<(), Failure> {
+        // All of it, as helm does: what is hidden is a file of the chart too.
+        let mut open = vec![self.root.clone()];
+        while let Some(folder) = open.pop() {
+            let shown = |path: &Path| clip(&path.strip_prefix(&self.root).unwrap_or(path).display().to_string());
+            let unread = |error: std::io::Error| {
+                Failure::new(Code::Unreadable, format!("failed to list `{}`: {error}", shown(&folder)))
+            };
+            for entry in fs::read_dir(&folder).map_err(unread)? {
+                let entry = entry.map_err(unread)?;
+                let (path, kind) = (entry.path(), entry.file_type().map_err(unread)?);
+                if kind.is_dir() {
+                    open.push(path);
+                } else if kind.is_symlink() && !path.canonicalize().is_ok_and(|real| real.starts_with(&self.root)) {
+                    let message = format!("`{}` is a link that leads out of the source, or to nothing", shown(&path));
+                    return Err(Failure::new(Code::Symlink, message).hint("put the file itself there"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The files of plain YAML that a layer has: what all have, and what lies over it.
     ///
     /// # Errors
@@ -386,5 +413,27 @@ mod tests {
             source.plain(&Layer::Default, &Limits { entries: 2, ..limits }).unwrap_err().code,
             Code::ReleaseTooLarge
         );
+    }
+
+    #[test]
+    fn a_chart_with_a_link_to_what_is_not_in_it_is_refused_however_deep_or_hidden_it_is() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "x").unwrap();
+        for link in ["values-dev.yaml", "files/config", ".hidden/config", "charts/lib", "nowhere"] {
+            let (kept, chart) = source(&["Chart.yaml", "files/a", ".hidden/b", "charts/own/Chart.yaml"]);
+            // To what is inside they may lead, also from folder to folder.
+            std::os::unix::fs::symlink("../Chart.yaml", kept.path().join("files/inside")).unwrap();
+            std::os::unix::fs::symlink("own", kept.path().join("charts/other")).unwrap();
+            chart.is_closed().unwrap();
+            let target = match link {
+                "charts/lib" => outside.path().to_owned(),
+                "nowhere" => outside.path().join("nothing"),
+                _ => outside.path().join("secret"),
+            };
+            std::os::unix::fs::symlink(target, kept.path().join(link)).unwrap();
+            let failure = chart.is_closed().unwrap_err();
+            assert_eq!(failure.code, Code::Symlink);
+            assert!(failure.message.starts_with(&format!("`{link}` is a link")), "{}", failure.message);
+        }
     }
 }

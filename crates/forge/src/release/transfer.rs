@@ -62,6 +62,14 @@ impl<'r> Store<'r> {
         Ok(Self { registry, place: place.clone(), folder, limits: *limits })
     }
 
+    /// The same place, as it is now.
+    ///
+    /// # Errors
+    /// When a folder is a layout that cannot be read.
+    pub(super) fn again(&self) -> Result<Self, Failure> {
+        Self::open(self.registry, &self.place, &self.limits)
+    }
+
     /// Which place it is.
     pub(crate) fn place(&self) -> &Place {
         &self.place
@@ -270,16 +278,23 @@ impl<'r> Store<'r> {
         Ok(Listed { releases: rows.into_iter().flatten().filter(|row| row.fits(wanted)).collect(), left })
     }
 
-    /// Stores a manifest with blobs of a layout, under a tag. What else it refers to is there already.
+    /// Stores a manifest with blobs of a layout, under a tag, in the place of what was there before. What else it refers to is there
+    /// already. False, and nothing is written, where something else is there by now; a registry cannot tell.
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub(crate) async fn put(&self, mut layout: Layout, manifest: &Descriptor, tag: &str) -> Result<(), Failure> {
+    pub(super) async fn put(
+        &self,
+        mut layout: Layout,
+        manifest: &Descriptor,
+        tag: &str,
+        before: Option<&Digest>,
+    ) -> Result<bool, Failure> {
         let repository = match &self.place {
             Place::Registry(repository) => repository,
             Place::Folder(path) => {
                 layout.offer(manifest.clone(), Some(tag));
-                return Ok(layout_folder::write(path, &layout.tree())?);
+                return Ok(layout_folder::replace(path, &layout.tree(), tag, before)?);
             }
         };
         let tree = layout.tree();
@@ -290,7 +305,8 @@ impl<'r> Store<'r> {
                 self.registry.push_blob(repository, &blob, &content).await?;
             }
         }
-        Ok(self.registry.push_manifest(repository, manifest, &bytes, Some(tag)).await?)
+        self.registry.push_manifest(repository, manifest, &bytes, Some(tag)).await?;
+        Ok(true)
     }
 
     /// Whether a release is there under all of its tags.
@@ -476,6 +492,9 @@ impl Copied {
 pub(crate) async fn copy(from: &Store<'_>, to: &Store<'_>, release: &Release) -> Result<Copied, Failure> {
     let (manifest, limits) = (&release.manifest, from.limits);
     let tags = tags(&release.metadata);
+    if let Place::Folder(_) = &to.place {
+        to.is_free_for(&release.metadata).await?;
+    }
     let fresh = !to.has_tagged(manifest, &tags).await?;
     if fresh {
         from.give(to, manifest, &tags, &limits).await?;

@@ -26,11 +26,11 @@ use forge_core::run::{
 use forge_core::teardown::Clearance;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use finish::Finish;
-use workflow::{Followed, Found};
+use workflow::{Followed, Found, leaves_out};
 
 use super::agent::{self, Supervisor};
 use super::lease::{self, Renewal};
@@ -54,6 +54,10 @@ const GATHERED: Duration = Duration::from_micros(500);
 const TICK: Duration = Duration::from_secs(1);
 /// Comparisons of proven nodes at a time.
 const REFRESHES: usize = 3;
+/// How many more when the run has ended, and nothing else is compared.
+const LAST_REFRESHES: usize = 50;
+/// How long a request for a comparison may take then: Argo CD writes the wish down before it compares.
+const ASKED: Duration = Duration::from_secs(2);
 /// How long a Workflow that was stopped may take to end before the run ends without it.
 const STOPPING: Duration = Duration::from_secs(60);
 /// How long the API server may be away. The run goes on where it was: nothing is lost but time.
@@ -87,35 +91,7 @@ pub(crate) async fn conduct(
         return Err(lease_lost(&plan, &to));
     }
     let header = header.unwrap_or_else(|| Header::new(&plan, Timestamp::now()));
-    // One that was submitted and is not there any more was deleted, even where this process did not see it.
-    let seen_workflow = header.workflow.as_deref() == Some(&render::workflow_name(&plan.run, header.resubmitted));
-    let mut conductor = Conductor {
-        place,
-        argocd,
-        known: plan.names(),
-        plan: plan.clone(),
-        header,
-        config_maps: Store::new(),
-        workflows: Store::new(),
-        pods: Store::new(),
-        supervisor: Supervisor::default(),
-        cancelled: None,
-        stopping: None,
-        last_window: Instant::now(),
-        window_due: false,
-        seen_workflow,
-        in_vain: None,
-        finish: None,
-        refreshing: Arc::new(Semaphore::new(REFRESHES)),
-        refreshes: Vec::new(),
-        standing: RefCell::default(),
-        entries: RefCell::default(),
-        pieces: RefCell::default(),
-        teardown,
-        clearing: teardown.map(|_| Clearing::new(&place.cluster)),
-        clearances: BTreeMap::new(),
-        meanwhile: Instant::now(),
-    };
+    let mut conductor = Conductor::new(place, argocd, plan.clone(), header, teardown);
     conductor.save().await?;
     let outcome = tokio::select! {
         outcome = conductor.go(metrics) => outcome,
@@ -138,7 +114,7 @@ pub(crate) async fn conduct(
         // Another run has taken over: what it finds is its own to end.
         Err(failure) if taken_over => Err(failure),
         Err(failure) => {
-            conductor.abandon(&failure).await?;
+            conductor.abandon(&failure, metrics).await?;
             Err(failure)
         }
     }
@@ -183,6 +159,29 @@ async fn hold_lease(place: &Place, plan: &RunPlan) -> Failure {
     }
 }
 
+/// Has Argo CD compare an Application. A few at a time: comparisons of what is proven must not slow down those of what is not.
+/// Whoever is in a hurry waits until the wish is written down, and no longer.
+async fn compared(argocd: &ArgoCd, id: &ApplicationId, turns: &Semaphore, mut hurry: watch::Receiver<bool>) {
+    let _turn = turns.acquire().await;
+    let asked = async {
+        for _ in 0..5 {
+            match argocd.refresh(id).await {
+                Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_secs(1)).await,
+                _ => break,
+            }
+        }
+    };
+    let hurried = async {
+        // It cannot be closed while somebody waits for this.
+        let _ = hurry.wait_for(|hurry| *hurry).await;
+        tokio::time::sleep(ASKED).await;
+    };
+    tokio::select! {
+        () = asked => {}
+        () = hurried => {}
+    }
+}
+
 struct Conductor<'c> {
     place: &'c Place,
     argocd: &'c ArgoCd,
@@ -200,12 +199,16 @@ struct Conductor<'c> {
     last_window: Instant,
     window_due: bool,
     seen_workflow: bool,
+    /// The Workflow will never ask for nodes that may start.
+    stranded: bool,
     /// How far the run was when its Workflow was lost last, and how often it was lost there.
     in_vain: Option<(usize, u32)>,
     /// The last look before the end, while it lasts.
     finish: Option<Finish>,
     refreshing: Arc<Semaphore>,
     refreshes: Vec<tokio::task::JoinHandle<()>>,
+    /// The run has ended: comparisons are asked for, and not waited for.
+    hurry: watch::Sender<bool>,
     /// Where the run stands, until something changes.
     standing: RefCell<Option<Rc<Standing>>>,
     /// The entries of the record as they were read last; empty while `standing` has them.
@@ -226,6 +229,48 @@ struct Conductor<'c> {
 struct Standing {
     record: Record,
     views: Vec<NodeView>,
+}
+
+impl<'c> Conductor<'c> {
+    fn new(
+        place: &'c Place,
+        argocd: &'c ArgoCd,
+        plan: Arc<RunPlan>,
+        header: Header,
+        teardown: Option<&'c Teardown<'c>>,
+    ) -> Self {
+        // One that was submitted and is not there any more was deleted, even where this process did not see it.
+        let seen_workflow = header.workflow.as_deref() == Some(&render::workflow_name(&plan.run, header.resubmitted));
+        Self {
+            place,
+            argocd,
+            known: plan.names(),
+            plan,
+            header,
+            config_maps: Store::new(),
+            workflows: Store::new(),
+            pods: Store::new(),
+            supervisor: Supervisor::default(),
+            cancelled: None,
+            stopping: None,
+            last_window: Instant::now(),
+            window_due: false,
+            seen_workflow,
+            stranded: false,
+            in_vain: None,
+            finish: None,
+            refreshing: Arc::new(Semaphore::new(REFRESHES)),
+            refreshes: Vec::new(),
+            hurry: watch::Sender::new(false),
+            standing: RefCell::default(),
+            entries: RefCell::default(),
+            pieces: RefCell::default(),
+            teardown,
+            clearing: teardown.map(|_| Clearing::new(&place.cluster)),
+            clearances: BTreeMap::new(),
+            meanwhile: Instant::now(),
+        }
+    }
 }
 
 impl Conductor<'_> {
@@ -255,16 +300,14 @@ impl Conductor<'_> {
         loop {
             if let Some(end) = self.advance().await? {
                 self.settle_window(&window).await?;
-                metrics.window_age(0);
+                self.tell_age(&window, metrics);
                 return self.after_removal(end).await;
             }
             self.look_for_members();
             if self.window_due && self.last_window.elapsed() >= self.window_pace() {
                 self.update_window(&window).await;
             }
-            let age = Timestamp::now().duration_since(self.header.started).as_secs();
-            let holds = self.standing().views.iter().any(|view| self.is_held(view));
-            metrics.window_age(if holds { age } else { 0 });
+            self.tell_age(&window, metrics);
             let pace = self.last_window + self.window_pace();
             tokio::select! {
                 changed = config_maps.keep(&mut self.config_maps) => {
@@ -342,6 +385,12 @@ impl Conductor<'_> {
         }
     }
 
+    /// How old the window is. What it holds when the run has ended counts too: it stays there until somebody deploys again.
+    fn tell_age(&self, window: &Window, metrics: &Metrics) {
+        let age = Timestamp::now().duration_since(self.header.started).as_secs();
+        metrics.window_age(if window.is_holding() { age } else { 0 });
+    }
+
     /// Lets proven nodes leave the window, and Argo CD look at them at once.
     async fn update_window(&mut self, window: &Window) {
         self.last_window = Instant::now();
@@ -362,23 +411,17 @@ impl Conductor<'_> {
         }
         let left = self.plan.nodes().filter(|node| nodes.contains(&node.id)).map(|node| node.application.clone());
         let (argocd, left): (ArgoCd, Vec<ApplicationId>) = (self.argocd.clone(), left.collect());
-        let turn = self.refreshing.clone();
-        // A few at a time: comparisons of what is proven must not slow down those of what is not.
+        let (turns, hurry) = (self.refreshing.clone(), self.hurry.subscribe());
         self.refreshes.push(tokio::spawn(async move {
-            for id in left {
-                let _turn = turn.acquire().await;
-                for _ in 0..5 {
-                    match argocd.refresh(&id).await {
-                        Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_secs(1)).await,
-                        _ => break,
-                    }
-                }
-            }
+            let all = left.iter().map(|id| compared(&argocd, id, &turns, hurry.clone()));
+            futures::future::join_all(all).await;
         }));
     }
 
     /// Waits until Argo CD was asked about everything that left: with the process the asking would end too.
     async fn refreshed(&mut self) {
+        self.hurry.send_replace(true);
+        self.refreshing.add_permits(LAST_REFRESHES);
         let all = futures::future::join_all(self.refreshes.drain(..));
         let _ = tokio::time::timeout(Duration::from_secs(60), all).await;
     }
@@ -412,13 +455,14 @@ impl Conductor<'_> {
     }
 
     /// Ends a run that cannot be conducted any further: nothing new starts, and the window is as right as it can be made.
-    async fn abandon(&mut self, failure: &Failure) -> Result<(), Failure> {
+    async fn abandon(&mut self, failure: &Failure, metrics: &Metrics) -> Result<(), Failure> {
         let _ = self.stop_once().await;
         let open = self.unproven();
         if let Ok(Ok(entered)) =
             tokio::time::timeout(STOPPING, Window::enter(self.place, self.argocd, &self.plan, &open)).await
         {
             let _ = entered.window.hold(&open).await;
+            self.tell_age(&entered.window, metrics);
         }
         let verdict = match result(&self.plan, &self.standing().record, false) {
             // All nodes are gone, and what comes after them did not get to its end: whoever begins again takes it up from here.
@@ -467,8 +511,15 @@ impl Conductor<'_> {
             found = self.workflow().map_or(found, Found::of);
         }
         if !found.ended && !given_up {
-            if is_cancelled && found.stopped.is_none() {
+            if is_cancelled && found.stopped.is_some() {
+                // Asked already, by this run before it was started again, or by somebody who may have asked for more.
+                self.stopping.get_or_insert_with(Instant::now);
+            } else if is_cancelled {
                 self.stop_once().await?;
+            }
+            if std::mem::take(&mut self.stranded) && self.stopping.is_none() {
+                self.supervisor = Supervisor::default();
+                return self.lost(record, "it left out nodes that may start").await;
             }
             return Ok(None);
         }
@@ -507,12 +558,18 @@ impl Conductor<'_> {
         };
         let pods: Vec<Value> = self.pods.values().filter(of).cloned().collect();
         let standing = self.standing();
-        let Some(stuck) = self.supervisor.stuck(&standing.views, &pods) else { return Ok(()) };
+        let now = Instant::now().into_std();
+        let Some(stuck) = self.supervisor.stuck(&standing.views, &pods, now) else { return Ok(()) };
         drop(standing);
         self.read_workflow().await?;
         if self.workflow().is_some_and(|workflow| workflow.pointer("/spec/suspend") == Some(&json!(true))) {
             // Somebody wants a pause: nothing is asked for, and nobody is to blame.
             self.supervisor = Supervisor::default();
+            return Ok(());
+        }
+        if self.workflow().is_some_and(|workflow| leaves_out(workflow, &stuck.unasked)) {
+            // Another agent would not be told of them either.
+            self.stranded = true;
             return Ok(());
         }
         // Where it cannot be deleted it is looked at again in a moment, and the header says why the run stands.
@@ -523,3 +580,6 @@ impl Conductor<'_> {
         self.save().await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Follows a run from outside: reads its record as it grows, until it has ended. Conducts nothing.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
@@ -10,7 +10,7 @@ use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, Record, RunPlan, record_na
 use serde_json::{Value, json};
 
 use super::agent::reason as pod_reason;
-use super::lease::Conducted;
+use super::lease::{self, Conducted, Pulse};
 use super::pieces::Pieces;
 use super::{Place, job};
 use crate::cluster::{Store, Watch, path};
@@ -20,6 +20,8 @@ use crate::serve;
 
 /// When a Job whose pod does not start is worth a word.
 const SLOW_START: Duration = Duration::from_secs(15);
+/// How often it is looked whether anybody conducts a run that has not begun, or whose Job is gone.
+const ATTENDED: Duration = Duration::from_secs(5);
 
 /// The record that these ConfigMaps hold, of which `last` is known; nothing before the run has a header.
 fn record(last: Option<Record>, store: &Store, known: &BTreeSet<NodeId>, pieces: &mut Pieces) -> Option<Record> {
@@ -38,7 +40,7 @@ fn record(last: Option<Record>, store: &Store, known: &BTreeSet<NodeId>, pieces:
 /// the following.
 ///
 /// # Errors
-/// When the Job of the run ends without ending the run.
+/// When the Job of the run ends, or is deleted, without ending the run; when it does not begin in time.
 pub(crate) async fn follow(
     place: &Place,
     plan: &RunPlan,
@@ -50,10 +52,11 @@ pub(crate) async fn follow(
 ) -> Result<Option<Record>, Failure> {
     let selector = Place::of(&plan.run);
     let mut config_maps = place.cluster.watch(&place.config_maps(), &selector);
-    let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
     // Whoever conducts it here has no Job, and need not be allowed to look at any.
-    let mut jobs = (conducted == Conducted::ByJob).then(|| place.cluster.watch(&jobs, &selector));
+    let mut jobs = (conducted == Conducted::ByJob).then(|| place.cluster.watch(&job::collection(place), &selector));
     let (mut store, mut job_store, known) = (Store::new(), Store::new(), plan.names());
+    let (mut listed, mut attendance) = (false, Attendance::default());
+    let mut look = tokio::time::interval(ATTENDED);
     let mut pieces = Pieces::default();
     let (mut heard, mut changed, mut trouble) = (0, false, None);
     // Only a Job can be late.
@@ -63,7 +66,8 @@ pub(crate) async fn follow(
     loop {
         tokio::select! {
             _ = config_maps.keep(&mut store) => changed = true,
-            () = heard_of(jobs.as_mut(), &mut job_store) => {
+            told = heard_of(jobs.as_mut(), &mut job_store) => {
+                listed |= told;
                 if let Some(why) = dead(&job_store, plan) && !has_ended(place, plan).await? {
                     return Err(why);
                 }
@@ -80,6 +84,16 @@ pub(crate) async fn follow(
                 say("stopping: nothing new starts, what runs is left to Argo CD (interrupt again to stop following)");
                 cancel(place, plan, who).await?;
             }
+            _ = look.tick(), if conducted == Conducted::ByJob => {
+                let is_gone = listed && job_in(&job_store, plan).is_none();
+                if is_gone && !std::mem::replace(&mut attendance.is_gone, true) {
+                    say("the Job of the run was deleted; nothing new starts");
+                }
+                // While its Job is there, Kubernetes starts one again that has begun.
+                if (is_gone || last.is_none()) && let Some(why) = attendance.lost(place, plan).await {
+                    return Err(why);
+                }
+            }
             _ = tick.tick() => {}
         }
         if let Some(refused) = config_maps.refused() {
@@ -91,7 +105,11 @@ pub(crate) async fn follow(
         let Some(record) = &last else {
             if slow.is_some_and(|at| tokio::time::Instant::now() > at) {
                 slow = None;
-                say(&waiting(place, plan).await);
+                let (namespace, job) = (&place.places.workflows, job::name(&plan.run));
+                say(&format!(
+                    "{}; `kubectl -n {namespace} describe job {job}` tells more",
+                    not_begun(place, plan).await
+                ));
             }
             continue;
         };
@@ -106,13 +124,51 @@ pub(crate) async fn follow(
     }
 }
 
-/// Keeps what is heard of Jobs; nothing is ever heard where nobody listens.
-async fn heard_of(jobs: Option<&mut Watch>, store: &mut Store) {
+/// Keeps what is heard of Jobs, and says whether that was anything; nothing is ever heard where nobody listens.
+async fn heard_of(jobs: Option<&mut Watch>, store: &mut Store) -> bool {
     match jobs {
-        Some(jobs) => {
-            jobs.keep(store).await;
-        }
+        Some(jobs) => jobs.keep(store).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Whether anybody conducts a run whose Job has not begun, or is gone: whoever does renews its Lease.
+#[derive(Default)]
+struct Attendance {
+    pulse: Pulse,
+    /// Since when the Lease is over.
+    over: Option<Instant>,
+    /// The Job was there, or must have been, and is not.
+    is_gone: bool,
+}
+
+impl Attendance {
+    /// Why nobody will end the run any more; nothing while somebody may, or where that cannot be told now. A Lease that is
+    /// over by the clock is looked at for a while, because clocks differ.
+    async fn lost(&mut self, place: &Place, plan: &RunPlan) -> Option<Failure> {
+        let lease = lease::read(&place.cluster, &place.places.workflows, &plan.environment).await.ok()?;
+        let now = Instant::now();
+        if self.pulse.beats(lease.as_ref(), &plan.run, now) {
+            self.over = None;
+            return None;
+        }
+        let since = *self.over.get_or_insert(now);
+        // Its end may be written before it is heard of.
+        if now.saturating_duration_since(since) < lease::LOOKED_AT || has_ended(place, plan).await.unwrap_or(true) {
+            return None;
+        }
+        if self.is_gone {
+            let message = format!("the Job of run `{}` was deleted before the run had ended", plan.run);
+            return Some(
+                Failure::new(Code::RunBroken, message)
+                    .hint("deploy again: proven nodes pass without a sync, and the window is put right"),
+            );
+        }
+        let (namespace, job) = (&place.places.workflows, job::name(&plan.run));
+        Some(Failure::new(Code::RunNotBegun, not_begun(place, plan).await).hint(format!(
+            "`kubectl -n {namespace} describe job {job}` tells more; its run begins when a pod of it starts, unless another \
+             run has begun by then; `kubectl -n {namespace} delete job {job}` calls it off"
+        )))
     }
 }
 
@@ -122,15 +178,11 @@ async fn has_ended(place: &Place, plan: &RunPlan) -> Result<bool, Failure> {
     Ok(header.is_some_and(|header| header.ended.is_some()))
 }
 
-/// Why the Job has not begun, as far as its pods tell.
-async fn waiting(place: &Place, plan: &RunPlan) -> String {
+/// That the Job has not begun, and why, as far as its pods tell.
+async fn not_begun(place: &Place, plan: &RunPlan) -> String {
     let pods = place.cluster.list(&path::core(&place.places.workflows, "pods"), &Place::of(&plan.run)).await;
     let reason = pods.ok().and_then(|pods| pods.first().map(pod_reason)).unwrap_or_default();
-    let job = job::name(plan);
-    format!(
-        "the Job `{job}` has not begun{reason}; `kubectl -n {} describe job {job}` tells more",
-        place.places.workflows
-    )
+    format!("the Job `{}` has not begun{reason}", job::name(&plan.run))
 }
 
 /// Asks a run to stop.
@@ -144,22 +196,116 @@ pub(crate) async fn cancel(place: &Place, plan: &RunPlan, who: &str) -> Result<(
     Ok(())
 }
 
+/// The Job of a run.
+fn job_in<'j>(jobs: &'j Store, plan: &RunPlan) -> Option<&'j Value> {
+    let name = job::name(&plan.run);
+    jobs.values().find(|found| found.pointer("/metadata/name").and_then(Value::as_str) == Some(name.as_str()))
+}
+
 /// The Job failed without ending the run.
 fn dead(jobs: &Store, plan: &RunPlan) -> Option<Failure> {
-    let found = jobs
-        .values()
-        .find(|found| found.pointer("/metadata/name").and_then(Value::as_str) == Some(&job::name(plan)))?;
-    let conditions = found.pointer("/status/conditions").and_then(Value::as_array)?;
-    let failed = conditions.iter().find(|condition| {
-        condition.get("type").and_then(Value::as_str) == Some("Failed")
-            && condition.get("status").and_then(Value::as_str) == Some("True")
-    })?;
+    let failed = job::condition(job_in(jobs, plan)?, &["Failed"])?;
     let message = failed.get("message").and_then(Value::as_str).unwrap_or_default();
     Some(
         Failure::new(
             Code::RunBroken,
             format!("the Job of run `{}` failed: {}", plan.run, forge_core::name::clip(message)),
         )
-        .hint(format!("kubectl logs job/{}; then deploy again: proven nodes pass without a sync", job::name(plan))),
+        .hint(format!(
+            "kubectl logs job/{}; then deploy again: proven nodes pass without a sync",
+            job::name(&plan.run)
+        )),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use forge_core::exit::Exit;
+    use forge_core::render::Places;
+    use forge_core::run::{Ended, Verdict};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::cluster::fake::{Fake, served};
+
+    fn plan() -> RunPlan {
+        let plan = json!({
+            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
+            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": [],
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    /// The record of a run, which has ended like this.
+    fn header(verdict: Option<Verdict>) -> Value {
+        let mut header = Header::new(&plan(), Timestamp::now());
+        header.ended = verdict.map(|verdict| Ended { at: Timestamp::now(), verdict, message: None });
+        let text = serde_json::to_string(&header).unwrap();
+        json!({"metadata": {"name": record_name(&plan().run, 0)}, "data": {HEADER_KEY: text}})
+    }
+
+    /// A cluster on which the Lease of the run was renewed then.
+    fn renewed(at: Timestamp) -> Fake {
+        let spec = json!({"holderIdentity": "r-1", "renewTime": lease::micro(at), "leaseDurationSeconds": 30});
+        let mut fake = Fake::default();
+        let leases = path::named("coordination.k8s.io", "v1", "argo", "leases");
+        fake.put(&leases, json!({"metadata": {"name": "forge-dev"}, "spec": spec}));
+        fake
+    }
+
+    /// Follows the run to its end; also gives what was said. `meanwhile` happens when it was said that the Job is gone.
+    async fn followed(fake: Fake, meanwhile: impl FnOnce(&mut Fake)) -> (Result<Option<Record>, Failure>, String) {
+        let (cluster, fake) = served(fake).await;
+        let place = Place { cluster, places: Places::default() };
+        let (plan, mut interrupts, said) = (plan(), Interrupts::none(), RefCell::new(String::new()));
+        let say = |text: &str| said.borrow_mut().push_str(text);
+        let show = |_: &Record| {};
+        let follow = follow(&place, &plan, Conducted::ByJob, "me", &mut interrupts, show, say);
+        let then = async {
+            while !said.borrow().contains("was deleted") {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            meanwhile(&mut fake.lock().unwrap());
+            std::future::pending::<()>().await;
+        };
+        let both = async {
+            tokio::select! {
+                ended = follow => ended,
+                () = then => panic!("it waits for ever"),
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+        (ended, said.into_inner())
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_job_is_gone_or_never_starts_is_followed_only_while_somebody_conducts_it() {
+        let (jobs, records) = (path::named("batch", "v1", "argo", "jobs"), path::config_maps("argo"));
+        let long_ago: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
+        let mut killed = renewed(long_ago);
+        killed.put(&records, header(None));
+        let mut pending = renewed(long_ago);
+        pending.put(&jobs, json!({"metadata": {"name": "forge-r-1"}}));
+        let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
+        let pod = json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": waiting}]}});
+        pending.put(&path::core("argo", "pods"), pod);
+        let mut ending = renewed(Timestamp::now());
+        ending.put(&records, header(None));
+        // Whoever is told that the Job is gone ends the run before it goes.
+        let (killed, pending, ending) = tokio::join!(
+            followed(killed, |_: &mut Fake| {}),
+            followed(pending, |_: &mut Fake| {}),
+            followed(ending, |fake: &mut Fake| fake.put(&records, header(Some(Verdict::Cancelled)))),
+        );
+        let failure = killed.0.unwrap_err();
+        assert_eq!((failure.code, failure.exit()), (Code::RunBroken, Exit::Findings), "{}", failure.message);
+        assert!(failure.message.contains("was deleted") && killed.1.contains("was deleted"), "{}", failure.message);
+        let failure = pending.0.unwrap_err();
+        assert_eq!((failure.code, failure.exit()), (Code::RunNotBegun, Exit::Timeout), "{}", failure.message);
+        assert!(failure.message.ends_with("has not begun: ImagePullBackOff no such image"), "{}", failure.message);
+        let ended = ending.0.unwrap().and_then(|record| record.header.ended).unwrap();
+        assert_eq!(ended.verdict, Verdict::Cancelled);
+    }
 }

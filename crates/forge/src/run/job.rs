@@ -1,15 +1,86 @@
 //! The Job that conducts a run: Kubernetes starts it again when its pod is lost, so a laptop that goes to sleep loses
-//! nothing (SPEC.md section 4). An exit code of ours ends it; anything else is infrastructure, and tried again.
+//! nothing (SPEC.md section 4). An exit code of ours ends it; anything else is infrastructure, and tried again. A pod that is
+//! told to end leaves the run to the next one; where none will come, because the Job itself goes, it ends the run first.
 
+use std::time::Duration;
+
+use forge_core::code::Code;
+use forge_core::failure::Failure;
+use forge_core::gate::RunId;
 use forge_core::render::{
     ARGOCD_SECRET, ARGOCD_SECRET_PATH, ENVIRONMENT_LABEL, EXECUTOR_ACCOUNT, MANAGED_BY, Places, RUN_LABEL,
 };
 use forge_core::run::RunPlan;
 use serde_json::{Value, json};
 
+use super::{Place, follow};
+use crate::cluster::path;
+use crate::serve;
+
+/// How much longer than the run its Job may last, in seconds: for a pod that starts late, and for the end of the run.
+const LONGER: u64 = 30 * 60;
+/// How long a pod that is told to end may take, in seconds. One that ends the run first stops its Workflow, which is given a
+/// minute, and puts the window right.
+const GRACE: u64 = 90;
+/// Before something is asked again that was not answered.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The name of the Job of a run.
-pub(super) fn name(plan: &RunPlan) -> String {
-    format!("forge-{}", plan.run)
+pub(super) fn name(run: &RunId) -> String {
+    format!("forge-{run}")
+}
+
+/// Where Jobs are.
+pub(super) fn collection(place: &Place) -> String {
+    path::named("batch", "v1", &place.places.workflows, "jobs")
+}
+
+/// The first condition of these kinds that holds for a Job.
+pub(super) fn condition<'j>(job: &'j Value, kinds: &[&str]) -> Option<&'j Value> {
+    let conditions = job.pointer("/status/conditions").and_then(Value::as_array)?;
+    let text = |condition: &'j Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default();
+    conditions.iter().find(|&found| kinds.contains(&text(found, "type")) && text(found, "status") == "True")
+}
+
+/// Returns when this pod of a Job is told to end and another one will take its place: Kubernetes ends a pod with its node. Where
+/// none will, the run is called off, and this never returns: whoever conducts the run ends it.
+pub(crate) async fn left(place: &Place, run: &RunId, told: impl Future<Output = ()>) {
+    // A Job that goes while its pod starts may tell it before anybody listens.
+    if !called_off(place, run).await {
+        told.await;
+        if !called_off(place, run).await {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Calls a run off that goes on in no other pod; false where it does, or where that may not be known.
+async fn called_off(place: &Place, run: &RunId) -> bool {
+    loop {
+        match call_off(place, run).await {
+            Ok(done) => return done,
+            Err(failure) if failure.code == Code::Unreachable => tokio::time::sleep(AGAIN).await,
+            Err(_) => return false,
+        }
+    }
+}
+
+async fn call_off(place: &Place, run: &RunId) -> Result<bool, Failure> {
+    let job = place.cluster.get(&path::object(&collection(place), &name(run))).await?;
+    let Some(by) = end(job.as_ref()) else { return Ok(false) };
+    let plan = serve::plan(&place.cluster, &place.places.workflows, run).await?;
+    follow::cancel(place, &plan, by).await?;
+    Ok(true)
+}
+
+/// What ends a Job for good; nothing while Kubernetes would make another pod of it, which it also does of one that is
+/// suspended, later.
+fn end(job: Option<&Value>) -> Option<&'static str> {
+    let Some(job) = job.filter(|job| job.pointer("/metadata/deletionTimestamp").is_none()) else {
+        return Some("the deletion of its Job");
+    };
+    condition(job, &["Failed", "FailureTarget"]).map(|_| "the deadline of its Job")
 }
 
 /// The Job of a run.
@@ -18,9 +89,10 @@ pub(super) fn job(plan: &RunPlan, places: &Places) -> Value {
     json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name(plan), "namespace": places.workflows, "labels": labels},
+        "metadata": {"name": name(&plan.run), "namespace": places.workflows, "labels": labels},
         "spec": {
             "backoffLimit": 50,
+            "activeDeadlineSeconds": plan.timeout.seconds().saturating_add(LONGER),
             "ttlSecondsAfterFinished": 24 * 3600,
             "podFailurePolicy": {"rules": [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
@@ -31,7 +103,7 @@ pub(super) fn job(plan: &RunPlan, places: &Places) -> Value {
                 "spec": {
                     "restartPolicy": "Never",
                     "serviceAccountName": EXECUTOR_ACCOUNT,
-                    "terminationGracePeriodSeconds": 10,
+                    "terminationGracePeriodSeconds": GRACE,
                     "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
                         "name": "executor",
@@ -59,4 +131,78 @@ pub(super) fn job(plan: &RunPlan, places: &Places) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use forge_core::run::{CANCEL_KEY, record_name};
+
+    use super::*;
+    use crate::cluster::fake::{Fake, served};
+
+    fn plan() -> RunPlan {
+        let plan = json!({
+            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
+            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": [],
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    /// Tells a pod of this Job to end; gives whether it leaves, and who called the run off.
+    async fn told(job: Option<Value>) -> (bool, Value) {
+        let mut fake = Fake::default();
+        for config_map in forge_core::render::plan_config_maps(&plan(), &Places::default()) {
+            fake.put(&path::config_maps("argo"), config_map);
+        }
+        if let Some(job) = job {
+            fake.put(&path::named("batch", "v1", "argo", "jobs"), job);
+        }
+        let (cluster, fake) = served(fake).await;
+        let place = Place { cluster, places: Places::default() };
+        let run = plan().run;
+        let wish = path::object(&path::config_maps("argo"), &record_name(&run, 0));
+        let called_off = async {
+            loop {
+                let wish = fake.lock().unwrap().objects.get(&wish).map(|found| found["data"][CANCEL_KEY].clone());
+                match wish {
+                    Some(by) => return by,
+                    None => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        let ended = async {
+            tokio::select! {
+                () = left(&place, &run, std::future::ready(())) => (true, Value::Null),
+                by = called_off => (false, by),
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pod_leaves_the_run_to_the_next_one_and_ends_it_where_there_will_be_none() {
+        let job = |more: Value| {
+            let mut job = job(&plan(), &Places::default());
+            job["status"] = more;
+            job
+        };
+        let condition = |kind: &str, status: &str| json!({"conditions": [{"type": kind, "status": status}]});
+        // Its node is drained, somebody deleted it, the Job is suspended: the Job is as it was.
+        assert_eq!(told(Some(job(json!({"active": 1})))).await, (true, Value::Null));
+        assert_eq!(told(Some(job(condition("Suspended", "True")))).await, (true, Value::Null));
+        assert_eq!(told(Some(job(condition("Failed", "False")))).await, (true, Value::Null));
+        let mut going = job(json!({}));
+        going["metadata"]["deletionTimestamp"] = json!("2026-11-16T12:00:00Z");
+        let deleted = (false, json!("the deletion of its Job"));
+        assert_eq!((told(None).await, told(Some(going)).await), (deleted.clone(), deleted));
+        let late = (false, json!("the deadline of its Job"));
+        assert_eq!(told(Some(job(condition("FailureTarget", "True")))).await, late);
+    }
+
+    #[test]
+    fn a_job_lasts_longer_than_its_run_and_not_for_ever_and_its_pod_has_time_to_end_the_run() {
+        let job = job(&plan(), &Places::default());
+        assert_eq!(job["spec"]["activeDeadlineSeconds"], 3600 + 1800);
+        assert_eq!(job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], 90);
+    }
 }

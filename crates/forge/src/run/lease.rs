@@ -1,7 +1,7 @@
 //! One run of an environment at a time: a Lease that names it (SPEC.md section 4). Its count of transitions is also the
 //! number that tells runs of one plan apart.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
@@ -12,14 +12,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::cluster::{ClusterError, path};
+use crate::cluster::{Cluster, ClusterError, path};
 
 /// A holder that did not renew for so long is gone.
 pub(super) const LASTS: i64 = 30;
 /// How long a Job may take from its creation to its first renewal: it is scheduled, and its image pulled.
 const FIRST: i64 = 180;
 /// How long a holder that seems to be gone is looked at: clocks differ, and one that lives renews within that.
-const LOOKED_AT: Duration = Duration::from_secs(12);
+pub(super) const LOOKED_AT: Duration = Duration::from_secs(12);
 /// Longest name of a run: `forge-<run>-r30` is a label of Argo Workflows.
 const LONGEST_NAME: usize = 53;
 /// Between two renewals.
@@ -34,8 +34,8 @@ pub(crate) struct Holder {
     pub(crate) alive: bool,
 }
 
-fn collection(place: &Place) -> String {
-    path::named("coordination.k8s.io", "v1", &place.places.workflows, "leases")
+fn collection(namespace: &str) -> String {
+    path::named("coordination.k8s.io", "v1", namespace, "leases")
 }
 
 /// The name of the Lease of an environment.
@@ -44,7 +44,19 @@ pub(crate) fn name(environment: &EnvironmentName) -> String {
 }
 
 fn object(place: &Place, environment: &EnvironmentName) -> String {
-    path::object(&collection(place), &name(environment))
+    path::object(&collection(&place.places.workflows), &name(environment))
+}
+
+/// The Lease of an environment; nothing where there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn read(
+    cluster: &Cluster,
+    namespace: &str,
+    environment: &EnvironmentName,
+) -> Result<Option<Value>, ClusterError> {
+    cluster.get(&path::object(&collection(namespace), &name(environment))).await
 }
 
 /// Who has a Lease.
@@ -55,6 +67,31 @@ pub(super) fn holder(lease: &Value) -> Option<Holder> {
     let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(LASTS).clamp(1, FIRST);
     let alive = renewed.is_some_and(|at| Timestamp::now().duration_since(at) < SignedDuration::from_secs(lasts));
     Some(Holder { run: run.to_owned(), alive })
+}
+
+/// Whether a run keeps its Lease, for whoever looks at it again and again. Clocks differ: one that is renewed between two looks
+/// is alive, whatever the clock says.
+#[derive(Debug, Default)]
+pub(crate) struct Pulse {
+    /// The newest renewal that was seen, and when it was looked at last.
+    seen: Option<(String, Instant)>,
+    /// It was renewed after this moment.
+    renewed_after: Option<Instant>,
+}
+
+impl Pulse {
+    /// Whether this run has the Lease, as it was read now, and renewed it lately.
+    pub(crate) fn beats(&mut self, lease: Option<&Value>, run: &RunId, now: Instant) -> bool {
+        let Some(lease) = lease else { return false };
+        let Some(holder) = holder(lease).filter(|holder| holder.run == run.as_str()) else { return false };
+        let renewal = lease.pointer("/spec/renewTime").and_then(Value::as_str).unwrap_or_default();
+        let before = self.seen.replace((renewal.to_owned(), now));
+        if let Some((_, looked)) = before.filter(|(seen, _)| seen != renewal) {
+            self.renewed_after = Some(looked);
+        }
+        let lasts = Duration::from_secs(LASTS.unsigned_abs());
+        holder.alive || self.renewed_after.is_some_and(|after| now.saturating_duration_since(after) < lasts)
+    }
 }
 
 /// A time as a Lease has it.
@@ -154,7 +191,10 @@ pub(crate) async fn acquire(
         let run = named(plan, number)?;
         let spec = spec(&run, number, lasts);
         let written = match &current {
-            None => place.cluster.create(&collection(place), &lease(environment, &spec)).await,
+            None => {
+                let leases = collection(&place.places.workflows);
+                place.cluster.create(&leases, &lease(environment, &spec)).await
+            }
             Some(lease) => {
                 let version = lease.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 place.cluster.merge(&path, &json!({"metadata": {"resourceVersion": version}, "spec": spec})).await
@@ -239,7 +279,7 @@ pub(super) async fn renew(place: &Place, environment: &EnvironmentName, run: &Ru
         // Somebody deleted it, and nobody has it: it is made again.
         let number = run.as_str().rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
         let made = self::lease(environment, &spec(run, number, LASTS));
-        return match place.cluster.create(&collection(place), &made).await {
+        return match place.cluster.create(&collection(&place.places.workflows), &made).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(Renewal::Ours),
         };
@@ -308,5 +348,38 @@ pub(super) async fn release(place: &Place, environment: &EnvironmentName, run: &
     match place.cluster.merge(&path, &patch).await {
         Err(error) if !error.is_conflict() => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(run: &str, renewed: &str) -> Value {
+        json!({"spec": {"holderIdentity": run, "renewTime": renewed, "leaseDurationSeconds": LASTS}})
+    }
+
+    #[test]
+    fn a_run_keeps_its_lease_by_the_clock_or_by_renewing_it_while_somebody_looks() {
+        let run: RunId = "r-1".parse().unwrap();
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let now = micro(Timestamp::now());
+        assert!(Pulse::default().beats(Some(&held("r-1", &now)), &run, start));
+        // Somebody else's, nobody's, and none.
+        assert!(!Pulse::default().beats(Some(&held("r-2", &now)), &run, start));
+        assert!(!Pulse::default().beats(Some(&held("", &now)), &run, start));
+        assert!(!Pulse::default().beats(None, &run, start));
+        // The clock of whoever renews it is years behind ours.
+        let mut pulse = Pulse::default();
+        let mut beats = |second, renewed| pulse.beats(Some(&held("r-1", renewed)), &run, after(second));
+        assert!(!beats(0, "2020-01-01T00:00:00.000000Z"));
+        assert!(!beats(2, "2020-01-01T00:00:00.000000Z"));
+        assert!(beats(4, "2020-01-01T00:00:05.000000Z"));
+        // Renewed at some moment after the second 2, and not again.
+        assert!(beats(31, "2020-01-01T00:00:05.000000Z"));
+        assert!(!beats(32, "2020-01-01T00:00:05.000000Z"));
+        // Between two looks that are far from each other it may have been long ago.
+        assert!(!beats(99, "2020-01-01T00:00:10.000000Z"));
     }
 }

@@ -11,7 +11,7 @@ use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::failure::Failure;
 use forge_core::gate::{Content, Decision};
-use forge_core::graph::{Graph, NodeIx};
+use forge_core::graph::{Graph, NodeIx, Scope};
 use forge_core::name::{ApplicationId, NodeId, clip};
 use forge_core::plan::Plan;
 use forge_core::preflight;
@@ -303,7 +303,16 @@ async fn window_left(place: &Place, run: &RunPlan) -> Result<bool, Failure> {
     let project = place.cluster.get(&path).await?;
     let list = project.as_ref().and_then(|project| project.pointer("/spec/syncWindows")).and_then(Value::as_array);
     let held = list.and_then(|list| render::window_names(list)).map(|(_, names)| names).unwrap_or_default();
-    Ok(run.nodes().any(|node| held.contains(node.application.name())))
+    Ok(is_left(run, &held))
+}
+
+/// Whether a window that holds these Applications is to be put right by this run. One of everything also lets out what has
+/// left the graph since then, which no other run does; one of a part leaves alone what is none of its business.
+fn is_left(run: &RunPlan, held: &BTreeSet<String>) -> bool {
+    match run.scope {
+        Scope::Platform => !held.is_empty(),
+        Scope::Stack(_) | Scope::App(_) => run.nodes().any(|node| held.contains(node.application.name())),
+    }
 }
 
 /// Takes the Lease, stores the plan under the run's own name, and starts the Job unless it is to be conducted here.
@@ -345,8 +354,45 @@ async fn submit(place: &Place, run: &RunPlan, here: bool) -> Result<(), Failure>
         }
     }
     if !here {
-        let jobs = path::named("batch", "v1", &place.places.workflows, "jobs");
-        place.cluster.create(&jobs, &job::job(run, &place.places)).await?;
+        place.cluster.create(&job::collection(place), &job::job(run, &place.places)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run_of(scope: &str) -> RunPlan {
+        let node = json!({
+            "id": "argocd/db", "application": "argocd/db", "content": {"type": "revisions", "revisions": []},
+            "timeouts": {"sync": "5m", "health": "5m"},
+            "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
+        });
+        let plan = json!({
+            "run": "r-1", "environment": "dev", "scope": scope, "timeout": "1h", "runner": "plugin",
+            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "tasks": [{"id": "argocd/db", "before": [], "node": node}],
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    #[test]
+    fn a_run_of_everything_has_to_let_out_what_left_the_graph_and_a_run_of_a_part_its_own_nodes_alone() {
+        for (scope, held, left) in [
+            ("platform", None, false),
+            ("platform", Some("db"), true),
+            ("platform", Some("taken-out"), true),
+            ("app:argocd/db", None, false),
+            ("app:argocd/db", Some("db"), true),
+            ("app:argocd/db", Some("taken-out"), false),
+            ("stack:data", Some("db"), true),
+            ("stack:data", Some("taken-out"), false),
+        ] {
+            let held: BTreeSet<String> = held.map(str::to_owned).into_iter().collect();
+            assert_eq!(is_left(&run_of(scope), &held), left, "{scope} {held:?}");
+        }
+    }
 }

@@ -49,6 +49,8 @@ pub(super) struct Window {
     looked: Cell<Instant>,
     /// Something that is to be inside could not enter yet.
     outside: Cell<bool>,
+    /// Something is inside, a node of the run or what it leaves there.
+    holding: Cell<bool>,
 }
 
 /// What entering came to.
@@ -93,8 +95,8 @@ impl Window {
         let names = || plan.nodes().map(|node| node.application.name().to_owned()).collect();
         let part = (plan.scope != Scope::Platform).then(names);
         let (place, run, now) = (place.clone(), plan.run.to_string(), Instant::now());
-        let (entered, looked, outside) = (Cell::new(now), Cell::new(now), Cell::new(false));
-        let window = Self { place, project, run, held, part, entered, looked, outside };
+        let (entered, looked, outside, holding) = (Cell::new(now), Cell::new(now), Cell::default(), Cell::default());
+        let window = Self { place, project, run, held, part, entered, looked, outside, holding };
         if window.read().await?.is_none() {
             for node in window.held.keys().filter(|node| nodes.contains(*node)) {
                 not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
@@ -239,6 +241,11 @@ impl Window {
         Ok(left.map(|(node, _)| node.clone()).collect())
     }
 
+    /// Whether it held anything when it was looked at or written last.
+    pub(super) fn is_holding(&self) -> bool {
+        self.holding.get()
+    }
+
     async fn read(&self) -> Result<Option<Value>, ClusterError> {
         let path = path::object(&path::argo(&self.place.places.argocd, "appprojects"), &self.project);
         self.place.cluster.get(&path).await
@@ -250,12 +257,17 @@ impl Window {
         let path = path::object(&path::argo(&self.place.places.argocd, "appprojects"), &self.project);
         let mut tries = 0;
         loop {
-            let Some(project) = self.read().await? else { return Ok(BTreeSet::new()) };
+            let Some(project) = self.read().await? else {
+                self.holding.set(false);
+                return Ok(BTreeSet::new());
+            };
             let now = current(&project);
             let before = window_names(&now).map(|(_, names)| names).unwrap_or_default();
             let others = self.part.iter().flat_map(|part| before.difference(part));
-            let wanted = windows(&now, &self.run, &others.chain(names).cloned().collect());
+            let inside: BTreeSet<String> = others.chain(names).cloned().collect();
+            let wanted = windows(&now, &self.run, &inside);
             if wanted == now {
+                self.holding.set(!inside.is_empty());
                 return Ok(before);
             }
             let version = project.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
@@ -263,6 +275,7 @@ impl Window {
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"syncWindows": list}});
             match self.place.cluster.merge(&path, &patch).await {
                 Ok(_) => {
+                    self.holding.set(!inside.is_empty());
                     if names.difference(&before).next().is_some() {
                         self.entered.set(Instant::now());
                     }

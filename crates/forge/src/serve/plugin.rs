@@ -92,18 +92,22 @@ pub(crate) async fn plugin(
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     });
-    let router = Router::new()
-        .route("/api/v1/template.execute", post(execute))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(|State(plugin): State<Arc<Plugin>>| async move { plugin.metrics.text() }))
-        .layer(axum::extract::DefaultBodyLimit::max(LONGEST))
-        .with_state(plugin);
+    let router = router(plugin);
     let failed = |error: std::io::Error| {
         Failure::new(Code::BadArgument, format!("failed to listen on `{}`: {error}", listen.address))
     };
     let listener = tokio::net::TcpListener::bind(listen.address).await.map_err(failed)?;
     axum::serve(listener, router).with_graceful_shutdown(told_to_stop()).await.map_err(failed)
+}
+
+fn router(plugin: Arc<Plugin>) -> Router {
+    Router::new()
+        .route("/api/v1/template.execute", post(execute))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(|State(plugin): State<Arc<Plugin>>| async move { plugin.metrics.text() }))
+        .layer(axum::extract::DefaultBodyLimit::max(LONGEST))
+        .with_state(plugin)
 }
 
 async fn told_to_stop() {
@@ -276,8 +280,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use forge_core::executor::Access;
     use forge_core::run::RunPlan;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::argocd::Known;
     use crate::git_reader::{GitCredentials, GitReader};
     use crate::prove::Prover;
     use crate::recorder::Recorder;
@@ -301,14 +307,16 @@ mod tests {
         serde_json::from_value(plan).unwrap()
     }
 
-    /// A plugin that reaches nobody: neither Argo CD nor the cluster answers.
-    async fn plugin(folder: &Path) -> Plugin {
+    /// Where nobody answers.
+    const NOBODY: &str = "http://127.0.0.1:9";
+
+    /// A plugin that reaches this Argo CD, and no cluster.
+    async fn plugin(folder: &Path, argocd: &str) -> Plugin {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let kubeconfig = folder.join("kubeconfig");
-        let nobody = "http://127.0.0.1:9";
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": nobody}}],
+            "clusters": [{"name": "c", "cluster": {"server": NOBODY}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}],
         });
@@ -318,7 +326,7 @@ mod tests {
         Plugin {
             cluster: Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(),
             namespace: "argo".to_owned(),
-            feed: crate::serve::argocd(nobody, &folder.join("token")).unwrap(),
+            feed: crate::serve::argocd(argocd, &folder.join("token")).unwrap(),
             metrics: Arc::default(),
             token: "t".to_owned(),
             runs: Mutex::default(),
@@ -328,10 +336,81 @@ mod tests {
         }
     }
 
+    /// A run that the plugin works for.
+    fn open(plugin: &Plugin, folder: &Path, plan: &RunPlan, recorder: Arc<Recorder>) -> Arc<Open> {
+        let deadline = "2126-11-16T13:00:00Z".parse().unwrap();
+        let git = Arc::new(GitReader::temporary(GitCredentials::Mounted(folder.join("git"))).unwrap());
+        let (feed, metrics) = (plugin.feed.clone(), plugin.metrics.clone());
+        let prover = Prover::new(plan, deadline, feed, recorder.clone(), git, metrics);
+        Arc::new(Open { work: Work::Prove(prover), recorder, gather: Gather::new(plan.gathers()) })
+    }
+
+    /// Serves on a port of its own; gives the address.
+    async fn listen(router: Router) -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        address
+    }
+
+    /// What is answered at an address: the code, and what is said.
+    async fn said(address: SocketAddr, path: &str) -> (String, String) {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: plugin\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().to_owned(), body.trim().to_owned())
+    }
+
+    #[tokio::test]
+    async fn it_is_not_healthy_when_nothing_moves_or_nothing_can_be_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let plugin = Arc::new(plugin(folder.path(), NOBODY).await);
+        let address = listen(router(plugin.clone())).await;
+        let healthz = async || said(address, "/healthz").await;
+        let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        let is = |code: &str, what: &str| (code.to_owned(), what.to_owned());
+        // That Argo CD does not answer is nothing that another start would mend.
+        assert_eq!(healthz().await, is("200", "ok"));
+        *lock(&plugin.beat) = ago(21);
+        assert_eq!(healthz().await, is("503", "no progress"));
+        *lock(&plugin.beat) = Instant::now();
+        let plan = Arc::new(plan());
+        let recorder = Recorder::in_memory(plan.clone());
+        let run = OnceCell::new_with(Some(open(&plugin, folder.path(), &plan, recorder.clone())));
+        lock(&plugin.runs).insert(plan.run.clone(), Arc::new(run));
+        recorder.fails_since(Instant::now());
+        assert_eq!(healthz().await, is("200", "ok"));
+        recorder.fails_since(ago(61));
+        assert_eq!(healthz().await, is("503", "the record cannot be written"));
+    }
+
+    #[tokio::test]
+    async fn it_is_ready_when_argo_cd_was_read_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let deaf = listen(router(Arc::new(plugin(folder.path(), NOBODY).await))).await;
+        assert_eq!(said(deaf, "/readyz").await, ("503".to_owned(), "Argo CD was not read lately".to_owned()));
+        let argocd = Router::new().fallback(|uri: axum::http::Uri| async move {
+            if uri.path().ends_with("/stream/applications") {
+                // It ends soon, and everything is listed again.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Json(json!({"metadata": {}, "items": []}))
+        });
+        let plugin = Arc::new(plugin(folder.path(), &format!("http://{}", listen(argocd).await)).await);
+        let mut states = plugin.feed.subscribe(&"argocd/db".parse().unwrap());
+        let listed = states.wait_for(|known| matches!(known, Known::Absent));
+        drop(tokio::time::timeout(Duration::from_secs(20), listed).await.unwrap().unwrap());
+        let address = listen(router(plugin)).await;
+        assert_eq!(said(address, "/readyz").await, ("200".to_owned(), "ok".to_owned()));
+    }
+
     #[tokio::test]
     async fn a_node_whose_proof_was_withdrawn_is_taken_up_after_a_restart_although_nobody_asks_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let plugin = plugin(folder.path()).await;
+        let plugin = plugin(folder.path(), NOBODY).await;
         let plan = Arc::new(plan());
         let recorder = Recorder::in_memory(plan.clone());
         let entry = |node: &str, decision: Value| {
@@ -346,11 +425,7 @@ mod tests {
         recorder.put(entry("db", json!({"type": "wait", "on": open_again, "until": "2126-11-16T13:00:00Z"})));
         let degraded = json!({"type": "unhealthy", "health": "Degraded"});
         recorder.put(entry("api", json!({"type": "failed", "class": "unhealthy", "why": degraded})));
-        let deadline = "2126-11-16T13:00:00Z".parse().unwrap();
-        let git = Arc::new(GitReader::temporary(GitCredentials::Mounted(folder.path().join("git"))).unwrap());
-        let feed = plugin.feed.clone();
-        let prover = Prover::new(&plan, deadline, feed, recorder.clone(), git, plugin.metrics.clone());
-        let open = Arc::new(Open { work: Work::Prove(prover), recorder, gather: Gather::new(plan.gathers()) });
+        let open = open(&plugin, folder.path(), &plan, recorder);
         let run: RunId = "r-1".parse().unwrap();
         plugin.watch_over(&run, &open);
         let taken: Vec<String> = lock(&plugin.nodes).keys().map(|(_, node)| node.to_string()).collect();

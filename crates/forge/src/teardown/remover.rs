@@ -146,6 +146,7 @@ impl<'r> Way<'r> {
             started: None,
             healthy: None,
             asked: Vec::new(),
+            withdrawn: None,
             removal: None,
         };
         let mut entry = remover.recorder.entry(node).unwrap_or_else(fresh);

@@ -1,5 +1,6 @@
 //! A finished node that is executed again. Argo Workflows deletes a finished task and updates the Workflow in two steps, and
-//! a new agent executes whatever task it finds: the shorter the ticks, the likelier that is a finished one (ADR 0012).
+//! a new agent executes whatever task it finds: the shorter the ticks, the likelier that is a finished one (ADR 0012). And a
+//! Workflow that is lost with its agent: what it left open goes on in another one.
 
 use std::time::Duration;
 
@@ -77,4 +78,33 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     }
     let entry = &stage.entries()["first"];
     assert_eq!(entry["asked"].as_array().map(Vec::len), Some(1), "{entry}");
+}
+
+#[test]
+fn what_a_workflow_left_open_that_failed_with_its_agent_goes_on_in_another_one_of_the_same_run() {
+    let stage = Stage::new("lost", false, |options| {
+        let node = |name: &str, before: &[&str], ready| {
+            TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
+        };
+        vec![node("first", &[], 1), node("second", &["first"], 20), node("third", &["second"], 1)]
+    });
+    let started = stage.forge(&["platform", "deploy", "--detach"]);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    stage.until_asked("second");
+    let run = stage.runs().last().unwrap().clone();
+    let selector = format!("{AGENTS},workflows.argoproj.io/workflow=forge-{run}");
+    let agent = stage.kubectl(&["get", "pods", "-n", "argo", "-l", &selector, "-o", "name"]);
+    // As a kubelet says it that had to end the pod. Argo Workflows gives up all tasks of it.
+    let failed = r#"{"status":{"phase":"Failed","reason":"Evicted","message":"the node was low on memory"}}"#;
+    let patch = ["patch", agent.trim(), "-n", "argo", "--subresource=status", "--type=merge", "-p", failed];
+    stage.kubectl(&patch);
+    let header = stage.ended();
+    assert_eq!((&header["run"], &header["ended"]["verdict"]), (&json!(run), &json!("done")), "{header:#}");
+    assert_eq!((&header["resubmitted"], &header["agentsReplaced"]), (&json!(1), &json!(0)), "{header:#}");
+    assert_eq!(header["workflow"], format!("forge-{run}-r1"), "{header:#}");
+    for node in ["first", "second", "third"] {
+        assert_eq!(stage.syncs(node), 1, "{node}");
+        let entry = &stage.entries()[node];
+        assert_eq!(entry["asked"].as_array().map(Vec::len), Some(1), "{entry}");
+    }
 }

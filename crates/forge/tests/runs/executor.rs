@@ -17,7 +17,7 @@ use forge_testkit::twin::{TwinNode, deployment};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Stage};
+use crate::stage::{PATIENCE, Stage, names};
 
 fn stage(test: &str, ready: u32) -> Stage {
     Stage::new(test, false, |options| {
@@ -239,11 +239,17 @@ fn a_run_that_takes_longer_than_it_may_ends_with_4_and_says_so() {
     let stage = stage("late", 45);
     let folder = tempfile::tempdir().unwrap();
     let flags = ["--metrics-listen", "127.0.0.1:0", "--run-timeout", "15s"];
-    let output = outside(&stage, folder.path(), &flags).output().unwrap();
+    let (telemetry, heard) = collector();
+    let output = outside(&stage, folder.path(), &flags).env("METRICS_PUSH_URL", &telemetry).output().unwrap();
     let said = fs::read_to_string(folder.path().join("stderr")).unwrap();
     assert_eq!(output.status.code(), Some(4), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["verdict"], &report["exit"]), (&json!("timed out"), &json!(4)), "{report}");
     assert_eq!(report["failures"][0]["class"], "timeout", "{report}");
-    assert_eq!(stage.syncs("second"), 0);
+    assert_eq!((stage.syncs("second"), stage.held()), (0, names(&["first", "second"])));
+    // What is left behind says that a window holds something, for whoever is alerted by it.
+    let heard = heard.lock().unwrap();
+    let last = heard.iter().rev().find(|request| request.starts_with("PUT /metrics/")).unwrap();
+    let age = last.lines().find_map(|line| line.strip_prefix("forge_window_age_seconds ")).unwrap();
+    assert!(age.parse::<u64>().unwrap() > 0, "{last}");
 }

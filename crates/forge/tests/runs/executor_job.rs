@@ -186,7 +186,7 @@ impl Bare {
 }
 
 /// The verdict that a Job wrote last.
-fn verdict(text: &str) -> String {
+pub(crate) fn verdict(text: &str) -> String {
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let told = lines.filter(|line| line["phase"] == "all").filter_map(|line| {
         let (verdict, _) = line["message"].as_str()?.split_once(": ")?;

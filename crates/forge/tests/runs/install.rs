@@ -73,7 +73,7 @@ impl Bare {
     }
 
     /// The same, with charts from there.
-    fn bootstrapping_from(&self, charts: &Path, folder: &Path, arguments: &[&str]) -> Command {
+    pub(crate) fn bootstrapping_from(&self, charts: &Path, folder: &Path, arguments: &[&str]) -> Command {
         let platform = self.environment.platform;
         let mut command = self.forge(folder, &["bootstrap", "--image", platform.image()]);
         command.args(arguments).arg("--charts").arg(charts).arg("--helm").arg(&platform.sandbox.helm);

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use forge_testkit::campaign::number;
 use forge_testkit::generate::Random;
 use forge_testkit::order;
 use forge_testkit::sandbox::{Sandbox, eventually, run, status};
@@ -30,10 +31,6 @@ const TARGETS: [&str; 10] = [
 
 /// Kills during one run.
 const KILLS_A_RUN: usize = 3;
-
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
 
 /// Processes of the sandbox whose command line holds all of these words.
 fn processes(init: u32, words: &[&str]) -> Vec<u32> {
@@ -255,6 +252,12 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     assert_eq!(all.len(), 6);
     for (node, syncs) in all {
         assert!(syncs == 1, "seed {seed}, run {number}, {told}: {node} was synced {syncs} times");
+    }
+    let requests = stage.requests();
+    assert!(requests.values().any(|(asked, _)| *asked > 0), "the log has no request: {requests:?}");
+    for (node, (asked, attempts)) in requests {
+        let said = format!("{node} was asked for {asked} times in {attempts} attempts");
+        assert!(asked <= attempts, "seed {seed}, run {number}, {told}: {said}");
     }
     eventually("no window is left", Duration::from_secs(30), || {
         let held = stage.held();

@@ -5,6 +5,7 @@
 mod again;
 mod ansible;
 mod credentials;
+mod demo;
 mod deploy;
 mod events;
 mod executor;

@@ -4,39 +4,17 @@
 //! `make soak` sets them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 
+use forge_testkit::campaign::{graphs, number};
 use forge_testkit::order;
 use forge_testkit::random_graph::{Behaviour, RandomNode, blocked, random};
 
 use crate::stage::Stage;
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
 #[test]
 fn no_node_of_a_random_graph_starts_before_its_predecessors_are_healthy() {
     let (seed, rounds) = (number("FORGE_SEED", 3), number("FORGE_ROUNDS", 5));
-    let done = std::sync::atomic::AtomicU64::new(0);
-    // Most of a run is waiting.
-    let at_once = number("FORGE_AT_ONCE", 2);
-    std::thread::scope(|scope| {
-        for part in 0..at_once {
-            let done = &done;
-            scope.spawn(move || {
-                for round in (0..rounds).filter(|round| round % at_once == part) {
-                    let edges = one(seed + round);
-                    let count = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-                    let _ = writeln!(
-                        std::io::stderr(),
-                        "order: seed {}: {edges} edges judged, 0 violations ({count} of {rounds})",
-                        seed + round
-                    );
-                }
-            });
-        }
-    });
+    graphs("order", (seed, rounds), 2, one);
 }
 
 fn one(seed: u64) -> usize {

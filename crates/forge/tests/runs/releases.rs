@@ -7,20 +7,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use forge_core::digest::{CommitId, Digest};
-use forge_core::render::ENVIRONMENT_LABEL;
+use forge_core::render::{ENVIRONMENT_LABEL, REGISTRY_SECRET};
+use forge_testkit::campaign::number;
+use forge_testkit::chart;
 use forge_testkit::generate::Random;
 use forge_testkit::platform::GIT;
 use forge_testkit::releases::{self, PLAIN_HTTP, Releases};
 use forge_testkit::sandbox::{Ended, eventually, run};
 use forge_testkit::twin::{
-    self, File, GitRepository, Options, Pointer, TwinNode, deployment, node_id, plugin_values, pointer_file,
+    self, File, GitRepository, Options, Pointer, TwinNode, config_map, deployment, node_id, plugin_values, pointer_file,
 };
 use serde_json::Value;
 
+use crate::executor_job::verdict;
 use crate::install::Bare;
+use crate::stage;
 
 const ENVIRONMENT: &str = "releases";
 /// Each waits for the one before it.
@@ -61,9 +66,29 @@ impl Shop {
         let keeps = [("ARGOCD_PAUSE_GEN_AFTER_FAILED_ATTEMPTS", "1")];
         files.push(plugin_values(&shop.releases.registry(), &keeps));
         shop.push(&files, "the platform");
-        let installed = run(&mut shop.bare.bootstrapping(shop.repository.folder(), &[]), None);
+        let mut bootstrap = shop.bare.bootstrapping_from(&shop.charts(), shop.repository.folder(), &[]);
+        let installed = run(bootstrap.env(PLAIN_HTTP, shop.releases.host()), None);
         assert_eq!(installed.code, 0, "{}", installed.stderr);
         (shop, pointers)
+    }
+
+    /// Pushes the charts of Argo into the sandbox's registry, which speaks plain HTTP, and gives where they are.
+    fn charts(&self) -> PathBuf {
+        let (sandbox, folder) = (self.bare.sandbox(), tempfile::tempdir().unwrap());
+        let place = format!("oci://{}/charts", self.releases.host());
+        for chart in ["argo-cd", "argo-workflows"] {
+            let mut helm = Command::new(&sandbox.helm);
+            helm.arg("package").arg(sandbox.charts.join(chart)).arg("--destination").arg(folder.path());
+            let packed = run(&mut helm, None);
+            assert_eq!(packed.code, 0, "{}", packed.stderr);
+        }
+        for archive in std::fs::read_dir(folder.path()).unwrap() {
+            let mut helm = Command::new(&sandbox.helm);
+            helm.arg("push").arg(archive.unwrap().path()).arg(&place).arg("--plain-http");
+            let pushed = run(&mut helm, None);
+            assert_eq!(pushed.code, 0, "{}", pushed.stderr);
+        }
+        PathBuf::from(place)
     }
 
     /// Builds a release of a node with the `forge` that is tested, and pushes it.
@@ -137,10 +162,11 @@ impl Shop {
         self.records().iter().filter_map(name).collect()
     }
 
-    /// The last answer about each node, by its id.
-    fn answers(&self) -> BTreeMap<String, Value> {
+    /// The last answer about each node, by its id, in the run that this is the report of.
+    fn answers(&self, report: &Value) -> BTreeMap<String, Value> {
         let mut answers = BTreeMap::new();
-        for record in self.records() {
+        let of_this = |record: &Value| record["metadata"]["labels"]["forge.projectcatalyst.io/run"] == report["run"];
+        for record in self.records().into_iter().filter(of_this) {
             for (key, text) in record["data"].as_object().into_iter().flatten() {
                 let entry: Value = serde_json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
                 if let (true, Some(node)) = (key.ends_with(".json"), entry["node"].as_str()) {
@@ -157,6 +183,16 @@ impl Shop {
         let windows = project["spec"]["syncWindows"].as_array().cloned().unwrap_or_default();
         let names = windows.iter().flat_map(|window| window["applications"].as_array().cloned().unwrap_or_default());
         names.map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until all pods of a node run this image, and are ready.
+    fn until_it_runs(&self, node: &str, image: &str) {
+        eventually(&format!("the pods of {node} run {image}"), PATIENCE, || {
+            let pods = self.pods(node);
+            if run_image(&pods, image) { Ok(()) } else { Err(format!("{pods:?}")) }
+        });
+        let (workload, namespace) = (format!("deployment/{node}"), self.application(node));
+        self.bare.sandbox().kubectl(&["rollout", "status", &workload, "-n", &namespace, "--timeout=60s"]);
     }
 
     /// Has Argo CD compare, and waits until it says this about a node, in the words of the plugin.
@@ -266,7 +302,7 @@ fn releases_become_what_runs_and_what_is_no_good_changes_nothing_until_it_is_men
     // Everything is proven by what was rendered, and by what runs.
     let (report, said) = shop.deploy(0);
     assert_eq!((&report["verdict"], shop.syncs()), (&Value::from("done"), [1, 1, 1]), "{report:#}\n{said}");
-    let answers = shop.answers();
+    let answers = shop.answers(&report);
     for (node, pointer) in &pointers {
         let proof = &answers[&node_id(node)];
         assert_eq!((&proof["type"], &proof["proof"]), (&"proven".into(), &"digest".into()), "{proof:#}");
@@ -297,7 +333,9 @@ fn releases_become_what_runs_and_what_is_no_good_changes_nothing_until_it_is_men
 
     no_good_by_its_pointer(&shop);
     mended_where_it_lies(&shop, &mut pointers, &other);
+    healthy_at_another_image(&shop, &mut pointers, (&other, &image));
     not_signed(&shop, &pointers);
+    by_a_job(&shop);
     shop.clear();
 }
 
@@ -341,6 +379,52 @@ fn mended_where_it_lies(shop: &Shop, pointers: &mut BTreeMap<String, Pointer>, i
     pointers.insert("second".to_owned(), four);
 }
 
+/// Somebody has a pod run another image than its Deployment says, in place, so Argo CD has nothing to find fault with: what it calls
+/// Synced and Healthy after our sync is not proven, and what depends on it does not start.
+fn healthy_at_another_image(shop: &Shop, pointers: &mut BTreeMap<String, Pointer>, (wanted, wrong): (&str, &str)) {
+    let (second, namespace) = (node_id("second"), shop.application("second"));
+    let pods = ["pods", "-l", "app.kubernetes.io/name=second", "-n", namespace.as_str()];
+    let change = format!("sample={wrong}");
+    shop.bare.sandbox().kubectl(&[&["set", "image"][..], &pods, &[change.as_str()]].concat());
+    shop.until_it_runs("second", wrong);
+    let changed = shop.pods("second");
+
+    // A release that leaves the pods alone, and one of what is behind it.
+    let mut files = source("second", "four", wanted);
+    files.push(config_map("second", "beside it"));
+    pointers.insert("second".to_owned(), shop.releases.pushed(&second, &commit("second five"), &files));
+    pointers.insert("third".to_owned(), shop.release("third", "two", &shop.options.image));
+    let pointed =
+        ["second", "third"].map(|node| pointer_file(&shop.options, &shop.releases.registry(), node, &pointers[node]));
+    shop.push(&pointed, "another release of both");
+    let (report, said) = shop.deploy(2);
+    assert_eq!((shop.syncs(), shop.pods("second")), ([1, 5, 1], changed), "{report:#}\n{said}");
+    let status = &shop.bare.json(&["get", "application", &namespace, "-n", "argocd"])["status"];
+    let words = (&status["sync"]["status"], &status["health"]["status"]);
+    assert_eq!(words, (&"Synced".into(), &"Healthy".into()), "{status:#}");
+    let answer = &shop.answers(&report)[&second];
+    let why = &answer["why"];
+    assert_eq!((&answer["type"], &why["type"]), (&"failed".into(), &"wrongImage".into()), "{answer:#}");
+    assert_eq!((&why["wanted"], &why["running"]), (&digest(wanted).into(), &digest(wrong).into()), "{answer:#}");
+    let failures = report["failures"].as_array().unwrap();
+    let [failure] = failures.as_slice() else { panic!("{report:#}\n{said}") };
+    assert_eq!((&failure["node"], &failure["class"]), (&second.as_str().into(), &"conflict".into()), "{report:#}");
+    assert_eq!(failure["blocks"], serde_json::json!(["twin/third"]), "{report:#}");
+    let stopped: BTreeSet<String> = ["second", "third"].map(|node| shop.application(node)).into();
+    assert_eq!(shop.held(), stopped);
+    let told = shop.forge(&["why", &node_id("third")]);
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let container = format!("Deployment/{namespace}/second/sample");
+    assert!(told.stdout.contains(&second) && told.stdout.contains(&container), "{}", told.stdout);
+
+    // A pod as its Deployment wants it: nothing of it has to be synced, and what waited for it is.
+    shop.bare.sandbox().kubectl(&[&["delete"][..], &pods].concat());
+    shop.until_it_runs("second", wanted);
+    let (report, _) = shop.deploy(0);
+    assert_eq!((&report["verdict"], shop.syncs()), (&"done".into(), [1, 5, 2]), "{report:#}");
+    assert_eq!(shop.held(), BTreeSet::new());
+}
+
 /// Whoever reads the registry may render what nobody signed, and the plugin may not: the run begins, and stops there.
 fn not_signed(shop: &Shop, pointers: &BTreeMap<String, Pointer>) {
     let (syncs, pods) = (shop.syncs(), shop.all_pods());
@@ -369,8 +453,52 @@ fn not_signed(shop: &Shop, pointers: &BTreeMap<String, Pointer>) {
     assert_eq!((shop.syncs(), shop.all_pods(), shop.held()), (syncs, pods, BTreeSet::new()));
 }
 
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+/// The executor as a Job of Forge's chart reads releases from a registry that takes something: here that no TLS is spoken, of which
+/// nothing but the mounted Secret tells it.
+fn by_a_job(shop: &Shop) {
+    let (sandbox, image) = (shop.bare.sandbox(), shop.bare.environment.platform.image());
+    let mut helm = Command::new(&sandbox.helm);
+    helm.args(["template", "forge"]).arg(chart::folder()).args(["--show-only", "templates/executor.yaml"]);
+    for value in [
+        format!("images.executor={image}"),
+        format!("images.plugin={image}"),
+        format!("environments={{{ENVIRONMENT}}}"),
+        format!("executor.domain={ENVIRONMENT}.example.com"),
+        format!("executor.gitRepository={}", shop.options.url),
+    ] {
+        helm.arg("--set").arg(value);
+    }
+    let rendered = run(&mut helm, None);
+    assert_eq!(rendered.code, 0, "{}", rendered.stderr);
+    let made = sandbox.try_kubectl(&["apply", "-f", "-"], Some(&rendered.stdout));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let plain = format!("--from-literal=plain-http={}", shop.releases.host());
+    sandbox.kubectl(&["create", "secret", "generic", REGISTRY_SECRET, "-n", "argo", &plain]);
+
+    let before = shop.syncs();
+    let pointer = shop.release("first", "by a Job", &shop.options.image);
+    shop.releases.sign(&node_id("first"), &pointer, &key("ci.pem"));
+    shop.point("first", &pointer, "for a Job");
+    let (name, from) = (format!("forge-deploy-{ENVIRONMENT}-1"), format!("--from=cronjob/forge-deploy-{ENVIRONMENT}"));
+    let mut job = shop.bare.json(&["create", "job", &name, "-n", "argo", &from, "--dry-run=client"]);
+    // The image of tests has no entry point.
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = serde_json::json!(["executor"]);
+    let made = sandbox.try_kubectl(&["create", "-f", "-"], Some(&job.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let target = format!("job/{name}");
+    let written = || sandbox.try_kubectl(&["logs", "-n", "argo", &target, "--tail=-1"], None).stdout;
+    eventually(&format!("Job {name} is done"), stage::PATIENCE, || {
+        let conditions = shop.bare.json(&["get", "job", &name, "-n", "argo"])["status"]["conditions"].clone();
+        let is = |kind: &str| {
+            let mut found = conditions.as_array().into_iter().flatten();
+            found.any(|condition| condition["type"] == kind && condition["status"] == "True")
+        };
+        assert!(!is("Failed"), "{name} failed:\n{}", written());
+        if is("Complete") { Ok(()) } else { Err(written()) }
+    });
+    let text = written();
+    assert_eq!(verdict(&text), "done", "{text}");
+    assert_eq!((shop.syncs(), shop.held()), ([before[0] + 1, before[1], before[2]], BTreeSet::new()), "{text}");
 }
 
 /// Pointers change at random, several at once, now and then to what is not there. For `make soak`.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use forge_testkit::order;
 use forge_testkit::platform::{Environment, Platform};
 use forge_testkit::sandbox::{Ended, eventually};
-use forge_testkit::twin::{self, Options, TwinNode};
+use forge_testkit::twin::{self, File, Options, TwinNode};
 use serde_json::Value;
 
 /// How long a run of a few nodes may take on a machine with other work.
@@ -61,10 +62,13 @@ impl Stage {
 
     /// Entries of the newest run, by node.
     pub(crate) fn entries(&self) -> BTreeMap<String, Value> {
+        self.entries_of(&self.runs().last().cloned().unwrap_or_default())
+    }
+
+    fn entries_of(&self, run: &str) -> BTreeMap<String, Value> {
         let mut entries = BTreeMap::new();
-        let run = self.runs().last().cloned().unwrap_or_default();
         for config_map in self.config_maps() {
-            if config_map["metadata"]["labels"]["forge.projectcatalyst.io/run"] != run.as_str() {
+            if config_map["metadata"]["labels"]["forge.projectcatalyst.io/run"] != run {
                 continue;
             }
             let name = config_map["metadata"]["name"].as_str().unwrap_or_default();
@@ -100,6 +104,18 @@ impl Stage {
         self.entries().get(node).map(|entry| entry["decision"]["type"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// Where `why` leads to from a node: the node whose fault it is, and what is said of that one, with the resource.
+    pub(crate) fn cause(&self, node: &str) -> (String, String) {
+        let said = self.forge(&["why", &self.options.id(node), "--output", "json"]);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let said: Value = serde_json::from_str(&said.stdout).unwrap();
+        let links = said["chain"]["links"].as_array().cloned().unwrap_or_default();
+        let root = links.last().cloned().unwrap_or_default();
+        let text = |field: &str| root[field].as_str().unwrap_or_default().to_owned();
+        let name = text("node").trim_start_matches(&self.options.id("")).to_owned();
+        (name, format!("{} {}", text("detail"), text("resource")))
+    }
+
     /// Nodes that our window holds.
     pub(crate) fn held(&self) -> BTreeSet<String> {
         let project = self.environment.json(&["get", "appproject", &self.environment.name, "-n", "argocd"]);
@@ -124,6 +140,24 @@ impl Stage {
             (name, operations(item))
         };
         list["items"].as_array().into_iter().flatten().map(of).collect()
+    }
+
+    /// How often Argo CD began to sync each node because it was asked to, by the API server's log, and how many attempts
+    /// at it the records of all runs name: two requests for one attempt are one too many, whatever came of them.
+    pub(crate) fn requests(&self) -> BTreeMap<String, (usize, usize)> {
+        let mut attempts: BTreeMap<String, usize> = BTreeMap::new();
+        for run in self.runs() {
+            for (node, entry) in self.entries_of(&run) {
+                *attempts.entry(node).or_default() += last_attempt(&entry);
+            }
+        }
+        let begun = order::requests(&self.environment.audit(self.environment.started));
+        let of = |node: &str| begun.get(&self.options.application(node)).copied().unwrap_or(0);
+        let counted = attempts.into_iter().map(|(node, attempts)| {
+            let counts = (of(&node), attempts);
+            (node, counts)
+        });
+        counted.collect()
     }
 
     /// Waits until the newest run has ended and gives its header.
@@ -152,9 +186,28 @@ impl Stage {
     }
 }
 
+/// A file as a node's folder in the repository has it.
+pub(crate) fn placed(node: &str, (file, text): File) -> File {
+    (format!("apps/{node}/{file}"), text)
+}
+
+/// A Service that the API server refuses for its port.
+pub(crate) fn refused_service(port: u32) -> File {
+    let text = format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: [{{port: {port}}}]\n");
+    ("bad.yaml".to_owned(), text)
+}
+
 /// A set of names.
 pub(crate) fn names(list: &[&str]) -> BTreeSet<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The highest attempt at a node that the record of a run names; 0 where it asked for none.
+fn last_attempt(entry: &Value) -> usize {
+    let asked = entry["asked"].as_array().into_iter().flatten().map(|asked| &asked["attempt"]);
+    // One that was adopted from a process that died before it could write it down is there and not in the list.
+    let known = asked.chain([&entry["progress"]["syncRequested"]["attempt"]]);
+    known.filter_map(Value::as_u64).max().map_or(0, |attempt| usize::try_from(attempt).unwrap())
 }
 
 /// How many operations an Application went through. One that the application-controller died in, after its entry in the

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use forge_testkit::campaign::{graphs, number};
 use forge_testkit::order;
 use forge_testkit::platform::mark;
 use forge_testkit::random_graph::{Behaviour, RandomNode, random};
@@ -487,22 +488,10 @@ fn killed_at_any_moment_the_next_one_ends_and_a_hundred_strangers_stay() {
     stage.kubectl(&["delete", "namespaces", "-l", &label, "--wait=false"]);
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
 #[test]
 fn no_node_of_a_random_graph_goes_before_everything_that_depends_on_it_is_gone() {
     let (seed, rounds) = (number("FORGE_SEED", 11), number("FORGE_TEARDOWNS", 3));
-    for round in 0..rounds {
-        let edges = one(seed + round);
-        let _ = writeln!(
-            std::io::stderr(),
-            "teardown: seed {}: {edges} edges judged, 0 violations ({} of {rounds})",
-            seed + round,
-            round + 1
-        );
-    }
+    graphs("teardown", (seed, rounds), 1, one);
 }
 
 fn one(seed: u64) -> usize {

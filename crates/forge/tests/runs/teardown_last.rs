@@ -3,6 +3,7 @@
 //!
 //! `FORGE_CYCLES` says how often a platform comes and goes: `make soak` sets it.
 
+use forge_testkit::campaign::number;
 use forge_testkit::sandbox::{Ended, run};
 use serde_json::{Value, json};
 
@@ -63,7 +64,7 @@ fn with_the_last_environment_argo_and_its_definitions_go_and_a_second_time_nothi
 #[test]
 #[ignore = "takes half an hour; tools/soak runs it"]
 fn however_often_a_platform_comes_and_goes_nothing_grows() {
-    let cycles: u64 = std::env::var("FORGE_CYCLES").ok().and_then(|value| value.parse().ok()).unwrap_or(10);
+    let cycles: u64 = number("FORGE_CYCLES", 10);
     let bare = Bare::up();
     bare.clear();
     let before = cluster_wide(&bare);

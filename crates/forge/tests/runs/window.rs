@@ -7,7 +7,7 @@ use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, config_map, deployment};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, names};
+use crate::stage::{Stage, names, placed, refused_service};
 
 fn chain(options: &forge_testkit::twin::Options) -> Vec<TwinNode> {
     vec![
@@ -54,6 +54,24 @@ fn a_run_of_a_part_leaves_the_rest_held() {
     }
 }
 
+#[test]
+fn what_failed_and_was_taken_out_of_the_graph_is_held_no_longer_although_all_else_is_proven() {
+    let stays = || TwinNode::new("stays", &[], vec![config_map("stays", "1")]);
+    let stage = Stage::new("out", false, |_| {
+        let mut taken = TwinNode::new("taken", &[], vec![refused_service(700_000)]);
+        taken.settings = "retry: {limit: 0}".to_owned();
+        vec![stays(), taken]
+    });
+    stage.deploy(2);
+    assert_eq!(stage.held(), names(&["taken"]));
+    stage.environment.push(&forge_testkit::twin::small(&stage.options, &[stays()]), "without it");
+    // Nothing is left to prove, and yet there is something to do.
+    let report = stage.deploy(0);
+    assert_eq!((stage.held(), stage.syncs("stays")), (names(&[]), 1), "{report:#}");
+    let again = stage.forge(&["platform", "deploy"]);
+    assert!(again.code == 0 && again.stderr.contains("nothing to do"), "{} {}", again.code, again.stderr);
+}
+
 /// What `argo stop` and `argo terminate` do.
 fn shut_down(stage: &Stage, workflow: &str, how: &str) {
     let patch = format!(r#"{{"spec":{{"shutdown":"{how}"}}}}"#);
@@ -75,6 +93,34 @@ fn the_window_is_right_after_argo_terminate_and_a_killed_job_pod() {
     });
 }
 
+/// A pod of the Job that is told to end because its node goes must leave the run alone; here nobody would come after it.
+#[test]
+fn the_window_is_right_after_the_job_was_deleted() {
+    ended_by("job", |stage, workflow| {
+        // The Job has the name of the first Workflow.
+        stage.kubectl(&["delete", "job", workflow, "-n", "argo", "--wait=false"]);
+    });
+}
+
+#[test]
+fn a_run_goes_on_in_the_next_pod_of_its_job_when_one_is_told_to_end() {
+    let stage = Stage::new("evicted", false, |options| {
+        vec![
+            TwinNode::new("first", &[], vec![deployment("first", &options.image, 20, &[])]),
+            TwinNode::new("last", &["first"], vec![config_map("last", "1")]),
+        ]
+    });
+    let started = stage.forge(&["platform", "deploy", "--detach"]);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    stage.until_asked("first");
+    let run = stage.runs().last().unwrap().clone();
+    let pods = format!("forge.projectcatalyst.io/run={run},batch.kubernetes.io/job-name");
+    stage.kubectl(&["delete", "pods", "-n", "argo", "-l", &pods, "--wait=false"]);
+    let header = stage.ended();
+    assert_eq!((&header["ended"]["verdict"], &header["run"]), (&json!("done"), &json!(run)), "{header:#}");
+    assert_eq!((stage.held(), stage.syncs("first"), stage.syncs("last")), (names(&[]), 1, 1));
+}
+
 #[test]
 fn the_window_is_right_after_the_workflow_was_deleted() {
     ended_by("delete", |stage, workflow| {
@@ -85,54 +131,52 @@ fn the_window_is_right_after_the_workflow_was_deleted() {
 #[test]
 fn an_application_in_automated_retry_does_not_wedge_the_run_and_heals_after_it_left() {
     let stage = Stage::new("retry", true, |options| {
+        let mut broken = TwinNode::new("broken", &[], vec![refused_service(700_000)]);
+        broken.settings = "retry: {limit: 1, backoff: 1s}".to_owned();
         vec![
-            TwinNode::new(
-                "broken",
-                &[],
-                vec![(
-                    "bad.yaml".to_owned(),
-                    "apiVersion: v1\nkind: Service\nmetadata:\n  name: bad\nspec:\n  ports: [{port: 700000}]\n"
-                        .to_owned(),
-                )],
-            ),
+            broken,
+            TwinNode::new("side", &[], vec![config_map("side", "1")]),
             TwinNode::new("top", &["broken"], vec![deployment("top", &options.image, 1, &[])]),
         ]
     });
-    // Nobody holds it: Argo CD tries to sync it by itself, again and again.
     let (project, name) = (&stage.environment.name, stage.options.application("broken"));
     let retry =
         r#"{"spec":{"syncPolicy":{"retry":{"limit":50,"backoff":{"duration":"2s","factor":1,"maxDuration":"2s"}}}}}"#;
     stage.kubectl(&["patch", "application", &name, "-n", "argocd", "--type=merge", "-p", retry]);
-    stage.kubectl(&[
-        "patch",
-        "appproject",
-        project,
-        "-n",
-        "argocd",
-        "--type=merge",
-        "-p",
-        r#"{"spec":{"syncWindows":null}}"#,
-    ]);
-    stage.kubectl(&[
-        "annotate",
-        "application",
-        &name,
-        "-n",
-        "argocd",
-        "argocd.argoproj.io/refresh=normal",
-        "--overwrite",
-    ]);
-    eventually("an automated operation is in flight", Duration::from_secs(60), || {
-        let application = stage.environment.application("broken");
-        let automated = application["operation"]["initiatedBy"]["automated"] == true;
-        let again = application["status"]["operationState"]["retryCount"].as_u64().unwrap_or(0) > 0;
-        if automated && again { Ok(()) } else { Err(application["status"]["operationState"].to_string()) }
-    });
-    // A window that came too late wedges it: the operation neither goes on nor ends while it is inside.
-    let wedge = format!(
-        r#"{{"spec":{{"syncWindows":[{{"kind":"deny","schedule":"* * * * *","duration":"24h","applications":["{name}"],"manualSync":true,"description":"forge-orchestration r1"}}]}}}}"#
-    );
-    stage.kubectl(&["patch", "appproject", project, "-n", "argocd", "--type=merge", "-p", &wedge]);
+    let hold = |nodes: &[&str]| {
+        let names: Vec<String> = nodes.iter().map(|node| stage.options.application(node)).collect();
+        let window = json!({
+            "kind": "deny", "schedule": "* * * * *", "duration": "24h", "applications": names, "manualSync": true,
+            "description": "forge-orchestration r1",
+        });
+        let patch = json!({"spec": {"syncWindows": [window]}}).to_string();
+        stage.kubectl(&["patch", "appproject", project, "-n", "argocd", "--type=merge", "-p", &patch]);
+    };
+    let wedge = || {
+        // Nobody holds it: Argo CD tries to sync it by itself, again and again.
+        hold(&["side", "top"]);
+        let refresh = "argocd.argoproj.io/refresh=normal";
+        stage.kubectl(&["annotate", "application", &name, "-n", "argocd", refresh, "--overwrite"]);
+        eventually("an automated operation is in flight", Duration::from_secs(60), || {
+            let application = stage.environment.application("broken");
+            let automated = application["operation"]["initiatedBy"]["automated"] == true;
+            let again = application["status"]["operationState"]["retryCount"].as_u64().unwrap_or(0) > 0;
+            if automated && again { Ok(()) } else { Err(application["status"]["operationState"].to_string()) }
+        });
+        // A window that came too late wedges it: the operation neither goes on nor ends while it is inside.
+        hold(&["broken", "side", "top"]);
+    };
+    wedge();
+    // It is asked to end, and does; then it fails like any other, and stops nothing but what is behind it.
+    let failed = stage.deploy(2);
+    assert_eq!(failed.get("notHeld"), None, "{failed}");
+    assert_eq!((stage.answer("side").as_deref(), stage.syncs("top")), (Some("proven"), 0), "{failed:#}");
+    assert_eq!(stage.held(), names(&["broken", "top"]));
+    let (root, said) = stage.cause("top");
+    assert!(root == "broken" && said.contains("Invalid value: 700000"), "{root}: {said}");
+    // The same again at another commit, at which Argo CD has not tried yet, and then the fix.
+    stage.environment.push(&[placed("broken", refused_service(700_001))], "as bad as before");
+    wedge();
     stage.environment.repository.remove("apps/broken/bad.yaml").unwrap();
     stage.environment.push(&[("apps/broken/good.yaml".to_owned(), config_map("good", "1").1)], "the fix");
     let deployed = stage.deploy(0);

@@ -72,7 +72,8 @@ pub fn verify<'k>(
         let (bytes, most) = (envelope.len() as u64, limits.manifest as u64);
         return Err(SignatureError::TooLarge { what: WHAT, bytes, most });
     }
-    let value = json::parse(envelope, limits.depth).map_err(|refused| malformed(why(refused)))?;
+    let values = json::most_values(limits.manifest);
+    let value = json::parse(envelope, limits.depth, values).map_err(|refused| malformed(why(refused)))?;
     if !value.is_object() {
         return Err(malformed("it is not an object".to_owned()));
     }

@@ -1,5 +1,6 @@
 //! `forge platform deploy`
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -19,6 +20,7 @@ use crate::argocd::ArgoCd;
 use crate::bootstrap;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::commands::release::ReachArguments;
 use crate::commands::selection;
 use crate::git::{self, Pushed};
 use crate::git_reader::GitCredentials;
@@ -28,9 +30,8 @@ use crate::load;
 use crate::metrics::Metrics;
 use crate::output::{Output, Paint};
 use crate::records;
-use crate::registry::Credentials;
 use crate::run::lease::{self, Conducted};
-use crate::run::prepare::releases::{PREFIX, Releases};
+use crate::run::prepare::releases::Releases;
 use crate::run::prepare::{self, Looked, Made};
 use crate::run::{self, Place, follow};
 use crate::run_report::{Format, document};
@@ -80,6 +81,8 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
+    registries: ReachArguments,
+    #[command(flatten)]
     cluster: ClusterArguments,
 }
 
@@ -116,6 +119,7 @@ impl Arguments {
             timeout: None,
             band: None,
             output: Format::Text,
+            registries: ReachArguments::default(),
             cluster,
         }
     }
@@ -144,7 +148,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         repository: Some(repository.installation.repository.url.value.clone()),
         band: arguments.band,
         credentials: GitCredentials::Helper,
-        releases: Releases::of(repository, files, &root, Credentials::of_user(), PREFIX)?,
+        releases: Releases::of(repository, files, &root, || arguments.registries.options())?,
     };
     let argo = &repository.installation.argo;
     block_on(deploy(arguments, argo, &made, output))?
@@ -156,7 +160,8 @@ async fn deploy(arguments: &Arguments, argo: &Argo, made: &Made<'_>, output: &mu
     if argo.cd == ArgoInstall::Existing {
         bootstrap::project_is_there(&cluster, argo.namespace.as_str(), &made.plan.environment).await?;
     }
-    let argocd = ArgoCd::through(&cluster, &place.places.workflows).await?;
+    let argocd = ArgoCd::through(&cluster, &place.places.workflows).await;
+    let argocd = argocd.map_err(|failure| if arguments.dry_run { with_less(failure) } else { failure })?;
     let (runner, note) = prepare::runner(&place, arguments.runner.map(Runner::from)).await?;
     if let Some(note) = note {
         output.say(&format!("note: {note}"));
@@ -191,6 +196,16 @@ async fn deploy(arguments: &Arguments, argo: &Argo, made: &Made<'_>, output: &mu
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
     finish(arguments.output, &run, &record, output)
+}
+
+/// A dry run has Argo CD compare, so it takes the token of a run. Who may not read it has another command for what he wants to know.
+fn with_less(failure: Failure) -> Failure {
+    if failure.code != Code::Forbidden {
+        return failure;
+    }
+    failure.hint(
+        "also a dry run has Argo CD compare, with its token; `forge platform validate` needs get and list alone. `forge lint --explain FORGE-D002` lists what deploying takes",
+    )
 }
 
 /// Looks, and starts a run; the end, where there is none to start.
@@ -259,14 +274,14 @@ pub(super) async fn followed(
     let kept = records::all(&place.cluster, &place.places.workflows, &run.environment).await.unwrap_or_default();
     let earlier: Vec<&Record> =
         kept.runs.iter().filter(|stored| stored.plan.run != run.run).map(|stored| &stored.record).collect();
-    let mut live = Live::new(output.live).like(run, &earlier);
-    let output = std::cell::RefCell::new(output);
+    let live = RefCell::new(Live::new(output.live).like(run, &earlier));
+    let output = RefCell::new(output);
     let mut interrupts = match conducted {
         Conducted::Here => Interrupts::listen(),
         Conducted::ByJob => Interrupts::keyboard(),
     };
-    let show = |record: &Record| live.update(run, record, Timestamp::now(), &mut output.borrow_mut());
-    let say = |text: &str| output.borrow_mut().say(text);
+    let show = |record: &Record| live.borrow_mut().update(run, record, Timestamp::now(), &mut output.borrow_mut());
+    let say = |text: &str| live.borrow().note(text, &mut output.borrow_mut());
     follow::follow(place, run, conducted, &who, &mut interrupts, show, say).await
 }
 

@@ -16,13 +16,13 @@ use jiff::Timestamp;
 use super::deploy;
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments};
+use crate::commands::release::ReachArguments;
 use crate::commands::selection;
 use crate::git_reader::GitCredentials;
 use crate::interrupt::Interrupts;
 use crate::load;
 use crate::output::Output;
-use crate::registry::Credentials;
-use crate::run::prepare::releases::{PREFIX, Releases};
+use crate::run::prepare::releases::Releases;
 use crate::run_report::{self, validation};
 use crate::runtime::block_on;
 use crate::truth::{Looker, Question, Tip, follow};
@@ -62,6 +62,8 @@ pub(crate) struct Arguments {
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
+    registries: ReachArguments,
+    #[command(flatten)]
     cluster: ClusterArguments,
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         tip: if arguments.commit.is_some() { Tip::Given } else { Tip::Branch { checkout: &root, branch } },
         commit,
         tree: &root,
-        releases: Releases::of(repository, files, &root, Credentials::of_user(), PREFIX)?,
+        releases: Releases::of(repository, files, &root, || arguments.registries.options())?,
         is_checkout: true,
         workflows: &arguments.cluster.workflows_namespace,
         stale_after: arguments.stale_after,

@@ -25,7 +25,7 @@ use crate::interrupt::Interrupts;
 use crate::layout_folder;
 use crate::output::{Output, Paint};
 use crate::release::build::{KUBE_VERSION, resolve};
-use crate::release::import::{Asked, import, write};
+use crate::release::import::{Asked, appear, import};
 use crate::release::origin::{Said, origin};
 use crate::release::place::repository;
 use crate::release::program::named;
@@ -190,7 +190,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         }
         // Last: a folder that is there renders to a release that is there.
         is_free(&arguments.into)?;
-        write(&arguments.into, &made.files)?;
+        appear(&arguments.into, &made.files)?;
         output.say(&format!("{wrote} {} ({} files)", arguments.into.display(), made.files.len()));
         for note in &made.notes {
             output.say(&format!("note: {note}"));

@@ -17,7 +17,7 @@ use crate::interrupt::Interrupts;
 use crate::layout_folder;
 use crate::output::{Output, Paint};
 use crate::release::build::{KUBE_VERSION, Rendering, render, resolve};
-use crate::release::origin::{Said, origin};
+use crate::release::origin::{Said, is_committed, origin};
 use crate::release::place::repository;
 use crate::release::program::named;
 use crate::release::source::Source;
@@ -139,6 +139,9 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         })
     });
     let values = values.collect::<Result<Vec<PathBuf>, Failure>>()?;
+    for file in &values {
+        is_committed(file, &source, said)?;
+    }
     let joined = arguments.project.joined();
     let (helm, kustomize) =
         (named(arguments.helm.as_deref(), "helm"), named(arguments.kustomize.as_deref(), "kustomize"));

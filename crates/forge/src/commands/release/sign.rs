@@ -47,7 +47,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let store = Store::open(&client, &named.place, &limits)?;
         let release = Release::open(&store, &named, &limits).await?;
         // Nobody signs what nobody read.
-        release.layers(&store, &limits).await?;
+        release.check(&store, &limits).await?;
         let changed = sign(&store, &release, &key, &limits).await?;
         let word = if changed { output.paint(Paint::Good, "signed") } else { "signed already:".to_owned() };
         let id = key.public().id();

@@ -59,7 +59,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             Some(policy) => Some(judged(&store, &release.manifest, policy, Timestamp::now(), &limits).await?),
             None => None,
         };
-        release.layers(&store, &limits).await?;
+        release.check(&store, &limits).await?;
         let digest = &release.manifest.digest;
         let signed: Vec<String> =
             judged.iter().flat_map(|judged| &judged.keys).map(|name| name.as_str().to_owned()).collect();

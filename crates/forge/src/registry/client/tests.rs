@@ -333,6 +333,32 @@ async fn the_registrys_own_token_service_gets_credentials_and_its_token_is_used(
 }
 
 #[tokio::test]
+async fn what_a_registry_repeats_of_credentials_is_not_passed_on() {
+    let served = Served::start().unwrap();
+    let (of, tag) = (repository(&served), Reference::Tag("v1".to_owned()));
+    let (_kept, mine) = credentials(&[&served.host()]);
+    let told = async |message: &str| {
+        let body = json!({"errors": [{"code": "DENIED", "message": message}]}).to_string();
+        served.heal();
+        served.fail("GET", "/manifests/", usize::MAX, Fault::Bytes(body.into_bytes()));
+        let failure = Failure::from(client(mine.clone()).manifest(&of, &tag, 1000).await.unwrap_err());
+        format!("{} {:?}", failure.message, failure.hint)
+    };
+    let (me, secret) = ("me".to_owned(), "s3cret".to_owned());
+    let basic = Required::Basic { username: me.clone(), password: "changed".to_owned() };
+    let token = Required::Token { realm: None, password: Some((me, secret)), refresh: None };
+    for (required, said) in [(basic, "bWU6czNjcmV0"), (token, TOKEN)] {
+        served.require(required);
+        for message in [format!("who is {said}?"), "me with s3cret is nobody".to_owned()] {
+            let text = told(&message).await;
+            assert!(!text.contains(said) && !text.contains("s3cret") && !text.contains("DENIED"), "{text}");
+        }
+        let text = told("nobody").await;
+        assert!(text.contains("DENIED: nobody"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_service_elsewhere_gets_no_credentials() {
     let (served, elsewhere) = (Served::start().unwrap(), Served::start().unwrap());
     served.put_manifest(REPOSITORY, media_type::MANIFEST, b"{}", Some("v1"));

@@ -1,12 +1,12 @@
 //! The last look before the end: what was proven must stay well for a moment (ADR 0013).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forge_core::failure::Failure;
 use forge_core::gate::{Decision, Health, Why};
 use forge_core::name::NodeId;
-use forge_core::run::{Record, RunAction, Verdict, entry_key, entry_piece, record_name, result, shortened};
+use forge_core::run::{Entry, Record, RunAction, Verdict, entry_key, entry_piece, record_name, result, shortened};
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ pub(super) struct Finish {
     steady_since: Instant,
     /// What was seen down, and when last.
     fell: BTreeMap<NodeId, Instant>,
+    /// How often containers of those were started again, where that is what was seen.
+    restarts: BTreeMap<NodeId, u32>,
     /// When Argo CD was asked about that.
     asked: Instant,
     /// When everything was looked at last.
@@ -60,6 +62,7 @@ impl Conductor<'_> {
                 give_up: now + GIVE_UP,
                 steady_since,
                 fell: BTreeMap::new(),
+                restarts: BTreeMap::new(),
                 asked: now,
                 looked: now,
                 watched: watched(record),
@@ -92,8 +95,9 @@ impl Conductor<'_> {
                 return Ok(Some((result(&self.plan, record, false), None)));
             };
             finish.steady_since = Instant::now();
-            for node in again {
+            for (node, restarts) in again {
                 finish.fell.insert(node.clone(), Instant::now());
+                finish.restarts.insert(node.clone(), restarts);
                 finish.watched.insert(node, Timestamp::now());
             }
             return Ok(None);
@@ -103,19 +107,18 @@ impl Conductor<'_> {
         }
         // What has been well for as long as is needed is well.
         let unwell = finish.fell.iter().filter(|(_, seen)| seen.elapsed() < needed);
-        let unwell: BTreeSet<NodeId> = unwell.map(|(node, _)| node.clone()).collect();
+        let restarts = |node: &NodeId| finish.restarts.get(node).copied().unwrap_or(0);
+        let unwell: BTreeMap<NodeId, u32> = unwell.map(|(node, _)| (node.clone(), restarts(node))).collect();
         self.withdraw(record, &unwell).await?;
         Ok(Some((result(&self.plan, &self.standing().record, false), None)))
     }
 
-    /// Marks nodes that did not stay well as failed.
-    async fn withdraw(&mut self, record: &Record, nodes: &BTreeSet<NodeId>) -> Result<(), Failure> {
+    /// Marks nodes that did not stay well as failed; containers of each were seen started again so often.
+    async fn withdraw(&mut self, record: &Record, nodes: &BTreeMap<NodeId, u32>) -> Result<(), Failure> {
         let namespace = &self.place.places.workflows;
-        for (place, node) in self.plan.nodes().enumerate().filter(|(_, node)| nodes.contains(&node.id)) {
-            let Some(mut entry) = record.entries.get(&node.id).cloned() else { continue };
-            let falls = entry.progress.falls.saturating_add(1);
-            entry.decision = Decision::Failed(Why::Flapping { falls, restarts: 0 }.into());
-            entry.since = Timestamp::now();
+        for (place, node) in self.plan.nodes().enumerate() {
+            let Some((restarts, entry)) = nodes.get(&node.id).zip(record.entries.get(&node.id)) else { continue };
+            let entry = unsteady(entry, *restarts, Timestamp::now());
             let name = record_name(&self.plan.run, entry_piece(place));
             let data = json!({entry_key(&node.id): shortened(&entry)});
             let write = || async {
@@ -144,9 +147,9 @@ impl Conductor<'_> {
         Ok(fallen.map(|node| node.id.clone()).collect())
     }
 
-    /// Which of these have containers that were started again since: what crashes is often back before Argo CD has noticed,
-    /// and with the Workflow the plugin has gone, which looks at the others. Also whether one could not be looked at.
-    async fn restarted(&self, watched: &BTreeMap<NodeId, Timestamp>) -> Result<(Vec<NodeId>, bool), Failure> {
+    /// Which of these have containers that were started again since, and how often: what crashes is often back before Argo CD has
+    /// noticed, and with the Workflow the plugin has gone, which looks at the others. Also whether one could not be looked at.
+    async fn restarted(&self, watched: &BTreeMap<NodeId, Timestamp>) -> Result<(Vec<(NodeId, u32)>, bool), Failure> {
         let all = patiently(|| async { window::applications(self.place).await.map_err(Failure::from) }).await?;
         let proven = self.plan.nodes().filter_map(|node| {
             let since = watched.get(&node.id)?;
@@ -154,12 +157,20 @@ impl Conductor<'_> {
         });
         let looks = futures::stream::iter(proven).map(|(node, since, application)| async move {
             let tree = self.argocd.read_tree(application, &[], &[]).await.ok()?;
-            Some(tree.restarted_after(since).then(|| node.clone()))
+            // Where one is found, there was at least one.
+            Some(tree.restarted_after(since).then(|| (node.clone(), tree.restarts().max(1))))
         });
-        let looks: Vec<Option<Option<NodeId>>> = looks.buffer_unordered(8).collect().await;
+        let looks: Vec<Option<Option<(NodeId, u32)>>> = looks.buffer_unordered(8).collect().await;
         let unread = looks.iter().any(Option::is_none);
         Ok((looks.into_iter().flatten().flatten().collect(), unread))
     }
+}
+
+/// A node that did not stay well after its proof.
+fn unsteady(entry: &Entry, restarts: u32, now: Timestamp) -> Entry {
+    let falls = entry.progress.falls.saturating_add(1);
+    let decision = Decision::Failed(Why::Flapping { falls, restarts }.into());
+    Entry { decision, since: now, ..entry.clone() }
 }
 
 /// What was proven last, and when: the plugin may have gone before it could look at it again.
@@ -167,4 +178,23 @@ fn watched(record: &Record) -> BTreeMap<NodeId, Timestamp> {
     let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
     let proven = record.entries.iter().filter(|(_, entry)| entry.receipt().is_some() && entry.since > late);
     proven.map(|(node, entry)| (node.clone(), entry.since)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_started_again_at_the_end_says_how_often() {
+        let entry = json!({
+            "node": "argocd/db", "since": "2026-11-16T12:00:00Z", "asked": [],
+            "decision": {"type": "wait", "on": {"type": "tree"}, "until": "2026-11-16T13:00:00Z"},
+        });
+        let entry: Entry = serde_json::from_value(entry).unwrap();
+        let now: Timestamp = "2026-11-16T12:10:00Z".parse().unwrap();
+        let ended = unsteady(&entry, 3, now);
+        let Decision::Failed(failure) = &ended.decision else { panic!("{ended:?}") };
+        assert_eq!(failure.why, Why::Flapping { falls: 1, restarts: 3 });
+        assert_eq!((&ended.node, ended.since), (&entry.node, now));
+    }
 }

@@ -1,11 +1,11 @@
 //! The Workflow of a run: submitted, submitted again when infrastructure was lost, asked to stop (SPEC.md section 6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::name::clip;
+use forge_core::name::{NodeId, clip};
 use forge_core::render::{self, ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use forge_core::run::{CANCEL_KEY, Ended, HEADER_KEY, Header, Record, Verdict, result};
 use jiff::Timestamp;
@@ -13,13 +13,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Conductor, patiently};
+use super::{Conductor, STOPPING, patiently};
 use crate::cluster::{Kept, path};
 
 /// How often a lost Workflow is submitted again.
 const MOST_RESUBMISSIONS: u32 = 30;
 /// How often in a row without any node getting further.
-const MOST_IN_VAIN: u32 = 6;
+pub(super) const MOST_IN_VAIN: u32 = 6;
 
 impl Conductor<'_> {
     /// Ends what earlier runs of the environment left: their Lease is ours, so nobody conducts them, but their Workflows
@@ -106,7 +106,30 @@ impl Conductor<'_> {
         Ok(None)
     }
 
+    /// Ends the Workflow before this one, where it still goes on: two of a run would ask for the same nodes. It is done here, so
+    /// that a process that begins again in between does it too.
+    async fn end_former(&self, name: &str) -> Result<(), Failure> {
+        let Some(former) = self.header.workflow.as_deref().filter(|former| *former != name) else { return Ok(()) };
+        let known = self.workflows.get(&format!("{}/{former}", self.place.places.workflows));
+        if known.is_none_or(|workflow| Found::of(workflow).ended) {
+            return Ok(());
+        }
+        patiently(|| self.shut_down(former)).await?;
+        let path = path::object(&self.place.workflows(), former);
+        let read = || async { self.place.cluster.get_metadata(&path).await.map_err(Failure::from) };
+        let give_up = Instant::now() + STOPPING;
+        while Instant::now() < give_up {
+            let found = patiently(read).await?.and_then(|found| serde_json::from_value::<Followed>(found).ok());
+            if found.is_none_or(|found| Found::of(&found.kept()).ended) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        Ok(())
+    }
+
     pub(super) async fn submit(&mut self) -> Result<(), Failure> {
+        self.end_former(&render::workflow_name(&self.plan.run, self.header.resubmitted)).await?;
         let workflow = render::workflow(&self.plan, &self.place.places, self.header.resubmitted)
             .map_err(|error| Failure::new(Code::WorkflowTooLarge, error))?;
         let create = || async {
@@ -184,6 +207,34 @@ impl Found {
     }
 }
 
+/// Whether a Workflow will never ask for one of these nodes: its task is over, or the band that the task is of. The agent gives
+/// a task up that it could not ask the plugin about, and what follows is left out, whatever the record says. Nothing is
+/// known, so nothing is said, where the nodes of the status are compressed.
+pub(super) fn leaves_out(workflow: &Value, nodes: &BTreeSet<NodeId>) -> bool {
+    let nodes: BTreeSet<&str> = nodes.iter().map(NodeId::as_str).collect();
+    let statuses = workflow.pointer("/status/nodes").and_then(Value::as_object);
+    let statuses = statuses.into_iter().flat_map(serde_json::Map::values);
+    let is_over = |status: &&Value| {
+        let phase = status.get("phase").and_then(Value::as_str).unwrap_or_default();
+        matches!(phase, "Succeeded" | "Failed" | "Error" | "Skipped" | "Omitted")
+    };
+    let over: BTreeSet<&str> =
+        statuses.filter(is_over).filter_map(|status| status.get("displayName")?.as_str()).collect();
+    let is_one = |task: &&Value| {
+        let parameters = task.pointer("/arguments/parameters").and_then(Value::as_array);
+        let mut values = parameters.into_iter().flatten().filter_map(|parameter| parameter.get("value")?.as_str());
+        values.any(|value| nodes.contains(value))
+    };
+    let is_named = |named: &Value| named.get("name").and_then(Value::as_str).is_some_and(|name| over.contains(name));
+    let mut templates = workflow.pointer("/spec/templates").and_then(Value::as_array).into_iter().flatten();
+    templates.any(|template| {
+        let tasks = template.pointer("/dag/tasks").and_then(Value::as_array);
+        let mut wanted = tasks.into_iter().flatten().filter(is_one);
+        // A band is a task under the name of its template.
+        wanted.any(|task| is_named(task) || is_named(template))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,5 +253,40 @@ mod tests {
         // One that nobody has looked at yet.
         let new: Followed = serde_json::from_value(json!({"metadata": {"name": "x", "namespace": "argo"}})).unwrap();
         assert!(!Found::of(&new.kept()).ended);
+    }
+
+    #[test]
+    fn a_workflow_leaves_a_node_out_when_its_task_or_its_band_is_over_and_nobody_asked() {
+        let task = |name: &str, node: &str| {
+            let parameters = json!([{"name": "node", "value": node}]);
+            json!({"name": name, "arguments": {"parameters": parameters}})
+        };
+        let join = json!({"name": "stack-data"});
+        let spec = json!({"templates": [
+            {"name": "graph", "dag": {"tasks": [{"name": "band-0"}, {"name": "open-1"}, {"name": "band-1"}]}},
+            {"name": "band-0", "dag": {"tasks": [task("argocd-db", "argocd/db"), task("argocd-api", "argocd/api"), join]}},
+            {"name": "band-1", "dag": {"tasks": [task("argocd-web", "argocd/web")]}},
+        ]});
+        let leaves = |statuses: &[(&str, &str)], nodes: &[&str]| {
+            let status = |(name, phase): &(&str, &str)| {
+                (format!("id-{name}"), json!({"name": format!("w.{name}"), "displayName": name, "phase": phase}))
+            };
+            let statuses: BTreeMap<String, Value> = statuses.iter().map(status).collect();
+            let workflow = json!({"spec": spec, "status": {"nodes": statuses}});
+            leaves_out(&workflow, &nodes.iter().map(|node| node.parse().unwrap()).collect())
+        };
+        // What runs, or has no status yet, may still be asked for.
+        assert!(!leaves(&[], &["argocd/db"]));
+        assert!(!leaves(&[("argocd-db", "Running"), ("band-0", "Running"), ("open-1", "Error")], &["argocd/db"]));
+        assert!(!leaves(&[("argocd-db", "Error"), ("stack-data", "Omitted")], &["argocd/api"]));
+        for phase in ["Omitted", "Error", "Failed", "Skipped", "Succeeded"] {
+            assert!(leaves(&[("argocd-db", "Running"), ("argocd-api", phase)], &["argocd/api"]), "{phase}");
+            assert!(leaves(&[("argocd-api", phase)], &["argocd/api", "argocd/db"]), "{phase}");
+        }
+        // The band could not be opened, so nothing in it has a status.
+        assert!(leaves(&[("argocd-db", "Succeeded"), ("open-1", "Error"), ("band-1", "Omitted")], &["argocd/web"]));
+        assert!(!leaves(&[("argocd-db", "Error")], &[]));
+        let compressed = json!({"spec": spec, "status": {"compressedNodes": "H4sI"}});
+        assert!(!leaves_out(&compressed, &BTreeSet::from(["argocd/db".parse().unwrap()])));
     }
 }

@@ -4,7 +4,6 @@
 //! Signatures are the plugin's business: what it may not render never gets as far as a receipt.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,17 +13,15 @@ use forge_core::failure::Failure;
 use forge_core::gate::ContainerKey;
 use forge_core::name::{NodeId, ProjectId};
 use forge_core::plan::{PlannedNode, PlannedRelease};
-use forge_core::release::{Document, Limits, ReleaseError, documents, expected};
+use forge_core::release::{Document, Limits, documents, expected};
 use forge_core::repository::{EnvironmentFiles, INSTALLATION_FILE, Repository};
 use futures::StreamExt as _;
 
-use crate::registry::{Credentials, Options, Registry};
+use crate::registry::{Options, Registry};
 use crate::release::place::repository;
 use crate::release::{Named, Place, Release, Store, Which};
 use crate::write_files::read_own;
 
-/// With what variables of `forge` begin; the executor's have nothing before them.
-pub(crate) const PREFIX: &str = "FORGE_";
 /// Releases that are read at once: each is in memory as a whole.
 const AT_ONCE: usize = 4;
 
@@ -53,24 +50,23 @@ pub(crate) struct Resolved {
 }
 
 impl Releases {
-    /// Those of an environment; nothing where it has no pointers, or nobody says where releases are kept. `credentials` are
-    /// looked at unless a variable names a file; names of variables begin with `prefix`.
+    /// Those of an environment; nothing where it has no pointers, or nobody says where releases are kept. How registries are
+    /// spoken with is asked only where there are some.
     ///
     /// # Errors
-    /// When what the environment variables name cannot be used.
+    /// When what says how registries are spoken with cannot be used.
     pub(crate) fn of(
         from: &Repository,
         files: &EnvironmentFiles,
         tree: &Path,
-        credentials: Credentials,
-        prefix: &str,
+        registries: impl FnOnce() -> Result<Options, Failure>,
     ) -> Result<Option<Self>, Failure> {
         let Some(registry) = from.installation.registry.as_ref().filter(|_| !files.projects.is_empty()) else {
             return Ok(None);
         };
         let environment = &files.environment;
         Ok(Some(Self {
-            registry: Registry::new(options(prefix, credentials, std::env::var_os)?)?,
+            registry: Registry::new(registries()?)?,
             prefix: registry.value.clone(),
             tree: tree.to_owned(),
             folder: environment.path.clone(),
@@ -132,12 +128,8 @@ impl Releases {
             return Err(Failure::new(Code::PointerMismatch, message)
                 .hint("write both fields of release.yaml from one release: `forge release inspect` shows them"));
         }
+        // Refuses what the plugin would not render: nobody should wait to hear that.
         let held = found.documents(&store, &self.environment, &limits).await?;
-        // The plugin would not render it, and nobody should wait to hear that.
-        if held.is_empty() {
-            let what = format!("release `{}` for environment `{}`", release.digest, self.environment);
-            return Err(ReleaseError::Empty { what }.into());
-        }
         let expected = expected(&held, &config, &namespace);
         Ok(Resolved { pointer, output: expected.output, images: expected.images })
     }
@@ -162,30 +154,6 @@ pub(crate) fn nowhere(node: &NodeId) -> Failure {
         .hint("set `spec.registry` to where releases are kept, for example registry.example.com/releases")
 }
 
-/// How registries are spoken with, by the variables that every command reads.
-fn options(
-    prefix: &str,
-    credentials: Credentials,
-    variable: impl Fn(String) -> Option<OsString>,
-) -> Result<Options, Failure> {
-    let given = |name: &str| variable(format!("{prefix}{name}")).filter(|value| !value.is_empty());
-    let certificates = match given("REGISTRY_CA").map(PathBuf::from) {
-        None => None,
-        Some(file) => Some(std::fs::read_to_string(&file).map_err(|error| {
-            Failure::new(Code::BadArgument, format!("failed to read `{}`: {error}", file.display()))
-                .hint(format!("{prefix}REGISTRY_CA names a file of certificates as PEM"))
-        })?),
-    };
-    let plain_http = given("PLAIN_HTTP_REGISTRIES").and_then(|hosts| hosts.into_string().ok()).unwrap_or_default();
-    let plain_http = plain_http.split(',').map(str::trim).filter(|host| !host.is_empty());
-    Ok(Options {
-        plain_http: plain_http.map(str::to_owned).collect(),
-        credentials: given("REGISTRY_CONFIG").map_or(credentials, |file| Credentials::Named(file.into())),
-        certificates,
-        ..Options::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use forge_testkit::registry::Registry as Served;
@@ -195,7 +163,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_release_that_holds_nothing_ends_the_preparation() {
+    async fn a_release_that_the_plugin_would_not_render_ends_the_preparation() {
         let (served, tree) = (Served::start().unwrap(), tempfile::tempdir().unwrap());
         let folder = tree.path().join("dev/apps/shop/api");
         std::fs::create_dir_all(&folder).unwrap();
@@ -210,31 +178,32 @@ mod tests {
         };
         let (client, commit) = (RegistryClient::new(&served.host()), commit("some"));
         let object = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".as_slice();
-        for (files, code) in [(&[("a.yaml", object)][..], None), (&[][..], Some(Code::ReleaseEmpty))] {
+        let receipt = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: forge-receipt}\n".as_slice();
+        let loose = b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: nginx}]}\n"
+            .as_slice();
+        // Each file is within the limits, and all of them together come to more than Argo CD takes.
+        let large: Vec<(String, String)> = (0..5)
+            .map(|n| {
+                let metadata = format!(r#""metadata": {{"name": "a{n}"}}"#);
+                let data = format!(r#""data": {{"a": "{}"}}"#, "x".repeat(13 << 20));
+                (format!("{n}.json"), format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", {metadata}, {data}}}"#))
+            })
+            .collect();
+        let large: Vec<(&str, &[u8])> = large.iter().map(|(path, text)| (path.as_str(), text.as_bytes())).collect();
+        type Files<'f> = &'f [(&'f str, &'f [u8])];
+        let cases: [(Files<'_>, Option<Code>); 5] = [
+            (&[("a.yaml", object)], None),
+            (&[], Some(Code::ReleaseEmpty)),
+            (&[("a.yaml", object), ("b.yaml", receipt)], Some(Code::ReleaseMalformed)),
+            (&[("a.yaml", loose)], Some(Code::ImageNotPinned)),
+            (&large, Some(Code::ReleaseTooLarge)),
+        ];
+        for (files, code) in cases {
             let layer = layer(files).unwrap();
             let digest = stored(&client, "releases/shop/api", "shop/api", &commit, &layer).unwrap();
             let release = PlannedRelease { commit: commit.clone(), digest };
             let found = releases.one(&"shop/api".parse().unwrap(), &release, None).await;
             assert_eq!(found.err().map(|failure| failure.code), code);
         }
-    }
-
-    #[test]
-    fn registries_are_spoken_with_as_the_environment_says() {
-        let usual = || Credentials::Mounted("/secrets/registry".into());
-        let nothing = options("", usual(), |_| None).unwrap();
-        assert_eq!((nothing.credentials, nothing.plain_http.len()), (usual(), 0));
-        let said = |name: String| match name.as_str() {
-            "FORGE_REGISTRY_CONFIG" => Some(OsString::from("/x/config.json")),
-            "FORGE_PLAIN_HTTP_REGISTRIES" => Some(OsString::from("a:5000, ,b")),
-            _ => Some(OsString::new()),
-        };
-        let found = options("FORGE_", usual(), said).unwrap();
-        assert_eq!(found.credentials, Credentials::Named("/x/config.json".into()));
-        assert_eq!(found.plain_http, ["a:5000", "b"]);
-        // The executor has names of its own.
-        assert_eq!(options("", usual(), said).unwrap().plain_http.len(), 0);
-        let missing = |name: String| (name == "REGISTRY_CA").then(|| OsString::from("/not/there"));
-        assert_eq!(options("", usual(), missing).unwrap_err().code, Code::BadArgument);
     }
 }
