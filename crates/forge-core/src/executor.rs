@@ -227,6 +227,8 @@ pub struct Inputs {
     pub timeouts: ExecutorTimeouts,
     /// Retries for every node that has none of its own.
     pub retries: RetrySpec,
+    /// Something needs volumes.
+    pub storage: bool,
     /// The image of forge that a cluster is prepared with.
     pub image: Option<String>,
     /// Where the charts of Argo are; nothing for the usual place.
@@ -395,6 +397,7 @@ impl<'g> Resolver<'g> {
         let workflows_namespace = self.layered(Input::WorkflowsNamespace, |file| file.workflows_namespace.clone());
         let timeouts = self.timeouts();
         let retries = self.retries();
+        let storage = self.take(Input::Storage, |text| word(text, &BOOLEANS));
         let image = self.take(Input::Image, image);
         let charts = self.parsed::<String>(Input::Charts);
         let registry_config = self.parsed::<String>(Input::RegistryConfig);
@@ -430,6 +433,7 @@ impl<'g> Resolver<'g> {
             },
             timeouts,
             retries,
+            storage: storage.is_some_and(|storage| storage.value),
             image: image.map(|image| image.value),
             charts: charts.map(|charts| charts.value),
             registry_config: registry_config.map(|file| file.value),

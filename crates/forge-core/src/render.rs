@@ -22,7 +22,7 @@ pub use events::{
     WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE, clock_name, configuration_name, configured, events, of_events, sensor_name,
 };
 pub use html::{Page, html};
-pub use installer::{installer, reader};
+pub use installer::{installer, reader, rotator, validator, volume_rules};
 pub use junit::{TestCase, TestOutcome, TestTrouble, junit, suite};
 pub use markup::escape;
 pub use mermaid::mermaid;
@@ -30,9 +30,9 @@ pub use policy::FormerPolicy;
 pub use svg::{svg, svg_with};
 pub use workflow::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, ARGOCD_SECRET_PATH, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH,
-    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, REGISTRY_SECRET, REGISTRY_SECRET_PATH, RenderError,
-    TEARDOWN_ACCOUNT, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps, teardown_secret, templates, workflow,
-    workflow_name,
+    INSTALLER_ACCOUNT, PLUGIN, PLUGIN_ACCOUNT, Places, READER_ACCOUNT, REGISTRY_SECRET, REGISTRY_SECRET_PATH,
+    ROTATOR_ACCOUNT, RenderError, TEARDOWN_ACCOUNT, WORKFLOW_ACCOUNT, WORKFLOW_LIMIT, plan_config_maps,
+    teardown_secret, templates, workflow, workflow_name,
 };
 
 /// The label that marks what Forge made (INV-11).

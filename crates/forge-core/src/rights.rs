@@ -9,7 +9,7 @@ mod grants;
 use std::collections::BTreeSet;
 
 pub(crate) use grants::rules;
-pub use grants::{Grant, Request, grants, installer, rarely, reader, remover, removing};
+pub use grants::{Grant, Request, grants, installer, rarely, reader, remover, removing, rotator, volumes};
 
 use serde_json::{Value, json};
 

@@ -11,6 +11,7 @@ use crate::build::{BuildError, Built};
 use crate::folder::Folder;
 use crate::health::Check;
 use crate::init::Start;
+use crate::pki;
 use crate::range::Range;
 
 /// Go collects garbage when the heap has grown by so many percent: a sandbox has memory, and is short of processors.
@@ -400,18 +401,24 @@ oom_score = 0
 /// The provisioner that the default StorageClass names.
 pub const PROVISIONER: &str = "forge.example/local";
 
+/// Verbs that change something.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
 /// Who changed what, without bodies. Reading is not recorded, because it is most of the traffic, but for the accounts of Forge's
-/// executor: their rights are compared with what they ask for (docs/adr/0024).
+/// Jobs: their rights are compared with what they ask for (docs/adr/0024). Leases are renewed all the time; those of a person are
+/// recorded, because whoever has nothing to do must take none.
 fn audit() -> Value {
-    let accounts = ["forge-executor", "forge-installer"].map(|name| format!("system:serviceaccount:argo:{name}"));
+    let accounts = ["forge-executor", "forge-installer", "forge-reader", "forge-rotator"];
+    let accounts = accounts.map(|name| format!("system:serviceaccount:argo:{name}"));
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
             {"level": "Metadata", "users": accounts},
+            {"level": "Metadata", "users": [pki::ADMIN], "verbs": WRITES, "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
             {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}, {"group": "", "resources": ["events"]}, {"group": "events.k8s.io", "resources": ["events"]}]},
-            {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+            {"level": "Metadata", "verbs": WRITES},
             {"level": "None"},
         ],
     })
@@ -428,4 +435,44 @@ pub const FOLDERS: [&str; 9] =
 /// Where the registry keeps its blobs.
 pub fn registry_folder(folder: &Folder) -> PathBuf {
     folder.join("data/registry")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a request is recorded: the first rule that fits decides.
+    fn is_recorded(user: &str, verb: &str, group: &str, resource: &str) -> bool {
+        let has = |rule: &Value, key: &str, value: &str| {
+            rule.get(key).and_then(Value::as_array).is_none_or(|list| list.iter().any(|one| one == value))
+        };
+        let of = |rule: &Value| {
+            let kinds = rule.get("resources").and_then(Value::as_array);
+            kinds
+                .is_none_or(|kinds| kinds.iter().any(|kind| kind["group"] == group && has(kind, "resources", resource)))
+        };
+        let policy = audit();
+        let fits = |rule: &&Value| has(rule, "users", user) && has(rule, "verbs", verb) && of(rule);
+        let rule = policy["rules"].as_array().unwrap().iter().find(fits).unwrap();
+        rule["level"] == "Metadata"
+    }
+
+    #[test]
+    fn the_audit_log_has_writes_the_leases_of_a_person_and_all_that_jobs_of_forge_ask_for() {
+        let (executor, node) = ("system:serviceaccount:argo:forge-executor", "system:node:sandbox");
+        let leases = "coordination.k8s.io";
+        for (user, verb, group, resource, recorded) in [
+            (pki::ADMIN, "patch", "apps", "deployments", true),
+            (pki::ADMIN, "get", "apps", "deployments", false),
+            (pki::ADMIN, "create", leases, "leases", true),
+            (pki::ADMIN, "get", leases, "leases", false),
+            (pki::ADMIN, "create", "", "events", false),
+            (node, "patch", "", "pods", true),
+            (node, "update", leases, "leases", false),
+            (executor, "get", "", "secrets", true),
+            (executor, "patch", leases, "leases", true),
+        ] {
+            assert_eq!(is_recorded(user, verb, group, resource), recorded, "{user} {verb} {resource}");
+        }
+    }
 }

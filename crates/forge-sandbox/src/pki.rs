@@ -36,9 +36,12 @@ pub enum PkiError {
     },
 }
 
+/// Whose kubeconfig a person has, who may do everything.
+pub const ADMIN: &str = "sandbox-admin";
+
 /// Who authenticates by token: name of the file, user, groups.
 const IDENTITIES: [(&str, &str, &str); 7] = [
-    ("admin", "sandbox-admin", "system:masters"),
+    ("admin", ADMIN, "system:masters"),
     ("kube-controller-manager", "system:kube-controller-manager", ""),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kubelet", "system:node:sandbox", "system:nodes"),

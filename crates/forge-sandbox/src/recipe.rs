@@ -274,6 +274,9 @@ pub(crate) fn made_from(format: u32, recipe: &impl Serialize, sources: &[(&str, 
 
 #[cfg(test)]
 mod tests {
+    use forge_core::install::chart;
+    use forge_core::preflight::Component;
+
     use super::*;
 
     #[test]
@@ -290,6 +293,25 @@ mod tests {
             assert!(module.version.starts_with('v'), "{}", module.name);
             if let Source::Published { sum, .. } = &module.source {
                 assert!(sum.starts_with("h1:") && sum.len() == 47 && sum.ends_with('='), "{}: {sum}", module.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_installed_of_argo_is_the_very_version_that_is_tested_here() {
+        let recipes = Recipes::embedded().unwrap();
+        for (component, images) in [
+            (Component::Cd, &["argocd"][..]),
+            (Component::Workflows, &["argoexec", "workflow-controller"][..]),
+            (Component::Events, &["argo-events"][..]),
+        ] {
+            let chart = chart(component);
+            let module = recipes.modules.iter().find(|module| module.name == chart.name).unwrap();
+            assert_eq!(module.version, chart.app_version, "{}", chart.name);
+            for name in images {
+                let image = recipes.images.iter().find(|image| image.name == *name).unwrap();
+                // Under the tag of another version it would be taken for that.
+                assert_eq!(image.tags, [format!("argoproj/{name}:{}", chart.app_version)]);
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Forge's own Helm chart, `deploy/chart/forge`. Its templates of what `forge bootstrap --print` prints, and of the account that
-//! installs, are made from the code that prints it and from the table of rights, with marks in the places of names and
-//! images, so that there are not two truths; `make bless` writes them again. What only the chart has stands in the chart.
+//! Forge's own Helm chart, `deploy/chart/forge`. Its templates of what `forge bootstrap --print` prints, and of the accounts that
+//! only the chart has, are made from the code that prints it and from the table of rights, with marks in the places of names
+//! and images, so that there are not two truths; `make bless` writes them again. What else only the chart has stands in the chart.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use forge_core::name::{EnvironmentName, NameError};
-use forge_core::render::{self, Places};
+use forge_core::render::{self, Placed, Places};
 use forge_core::yaml;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A name that no object has by itself.
 const ENVIRONMENT: &str = "chart-environment";
@@ -25,11 +25,16 @@ const MARKS: [(&str, &str); 5] = [
 ];
 const HEADER: &str =
     "{{- /* Made from crates/forge-core/src/render/bootstrap.rs; `make bless` writes it again. */ -}}\n";
-const INSTALLER_HEADER: &str =
-    "{{- /* Made from crates/forge-core/src/rights.rs; `make bless` writes it again. */ -}}\n";
+const RIGHTS_HEADER: &str = "{{- /* Made from crates/forge-core/src/rights.rs; `make bless` writes it again. */ -}}\n";
 /// Who makes what runs need.
 const BY_CHART: &str = "{{- if eq $.Values.prepare \"chart\" }}\n";
 const BY_EXECUTOR: &str = "{{- if and (eq $.Values.prepare \"executor\") $.Values.installer.enabled }}\n";
+/// The token is replaced by the calendar, and no Job of the account that installs does it.
+const BY_CALENDAR: &str = "{{- if and (get ($.Values.rotate | default dict) \"schedule\") (not (and (eq $.Values.prepare \"executor\") $.Values.installer.enabled)) }}\n";
+/// Some Job only validates.
+const VALIDATED: &str = "{{- if has \"validate\" $.Values.executor.actions }}\n";
+/// Phase 0 of the Jobs tries a volume.
+const WITH_VOLUMES: &str = "{{- if eq (get $.Values.executor.environment \"STORAGE\" | toString | lower) \"true\" }}\n";
 /// At the end of the last role.
 const EXTRA_RULES: &str = "{{- with $.Values.installer.extraRules }}\n{{ toYaml . | indent 2 }}\n{{- end }}\n";
 /// At the end of every account: images of a registry that wants to know who pulls.
@@ -60,16 +65,31 @@ pub fn templates() -> Result<BTreeMap<&'static str, String>, NameError> {
     let (each, once): (Vec<String>, Vec<String>) =
         documents.into_iter().partition(|document| document.contains("$environment"));
     let each: String = each.iter().map(|document| format!("---\n{document}")).collect();
-    let installer: Vec<String> = render::installer(&places).iter().map(|placed| template(&placed.object)).collect();
+    let joined = |objects: Vec<Placed>| -> String {
+        let documents: Vec<String> = objects.iter().map(|placed| template(&placed.object)).collect();
+        documents.join("---\n")
+    };
     let range = "{{- range $environment := $.Values.environments }}\n";
     Ok(BTreeMap::from([
         ("templates/bootstrap.yaml", format!("{HEADER}{BY_CHART}{}{END}", once.join("---\n"))),
         ("templates/environments.yaml", format!("{HEADER}{BY_CHART}{range}{each}{END}{END}")),
         (
             "templates/installer.yaml",
-            format!("{INSTALLER_HEADER}{BY_EXECUTOR}{}{EXTRA_RULES}{END}", installer.join("---\n")),
+            format!(
+                "{RIGHTS_HEADER}{BY_EXECUTOR}{}{}{EXTRA_RULES}{END}",
+                joined(render::installer(&places)),
+                volume_rules()
+            ),
         ),
+        ("templates/rotator.yaml", format!("{RIGHTS_HEADER}{BY_CALENDAR}{}{END}", joined(render::rotator(&places)))),
+        ("templates/reader.yaml", format!("{RIGHTS_HEADER}{VALIDATED}{}{END}", joined(render::validator(&places)))),
     ]))
+}
+
+/// What the last role has beside its rules where a volume is tried.
+fn volume_rules() -> String {
+    let rules = yaml::write(&json!({"rules": render::volume_rules()}));
+    format!("{WITH_VOLUMES}{}{END}", rules.trim_start_matches("rules:\n"))
 }
 
 /// An object as a template.
@@ -100,8 +120,6 @@ fn marked(value: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -129,7 +147,12 @@ mod tests {
         }
         assert!(!templates["templates/bootstrap.yaml"].contains("$environment"));
         // Whatever pulls has an account, and each of them may be told how.
-        for (path, accounts) in [("templates/bootstrap.yaml", 3), ("templates/installer.yaml", 1)] {
+        for (path, accounts) in [
+            ("templates/bootstrap.yaml", 3),
+            ("templates/installer.yaml", 1),
+            ("templates/rotator.yaml", 1),
+            ("templates/reader.yaml", 1),
+        ] {
             let documents = templates[path].split("---\n");
             let (with, without): (Vec<&str>, Vec<&str>) =
                 documents.partition(|document| document.contains("\nkind: ServiceAccount\n"));
@@ -142,5 +165,9 @@ mod tests {
         let (before, after) = installer.split_once(EXTRA_RULES).unwrap();
         assert!(before.rsplit("---\n").next().unwrap().contains("\nkind: ClusterRole\n"), "{installer}");
         assert_eq!(after, END);
+        // Where volumes are tried, claims are among those rules.
+        let (before, with) = before.rsplit_once(WITH_VOLUMES).unwrap();
+        assert!(with.starts_with("  - apiGroups:\n") && with.ends_with(END), "{with}");
+        assert!(with.contains("- persistentvolumeclaims\n") && before.ends_with('\n'), "{with}");
     }
 }

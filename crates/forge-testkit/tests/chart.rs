@@ -8,7 +8,7 @@ use std::fs;
 use forge_core::executor::Input;
 use forge_core::render::{
     AGENT_TICK, AGENT_TICKS, ARGOCD_SECRET, EXECUTOR_ACCOUNT, GIT_SECRET, GIT_SECRET_PATH, INSTALLER_ACCOUNT, Places,
-    REGISTRY_SECRET, REGISTRY_SECRET_PATH,
+    READER_ACCOUNT, REGISTRY_SECRET, REGISTRY_SECRET_PATH, ROTATOR_ACCOUNT,
 };
 use forge_core::rights::{self, Rule};
 use forge_core::yaml::{Dialect, Limits, Node, read};
@@ -76,6 +76,8 @@ fn values_are_refused_that_would_not_be_what_they_look_like() {
         ("/namespaces/workflows", json!("Argo")),
         ("/environments/0", json!("dev\"")),
         ("/agentTick", json!(5)),
+        ("/rotate/schedule", json!("weekly")),
+        ("/rotate", json!({"every": "week"})),
         ("/executor/actions", json!(["teardown"])),
         ("/executor/environment", json!({"KUBECONFIG_DATA": "x"})),
         ("/executor/environment", json!({"DRY_RUN": true})),
@@ -147,6 +149,30 @@ fn the_account_that_installs_has_no_right_by_a_star_and_may_give_any() {
         let binding = &documents("templates/installer.yaml", kind)[0];
         assert_eq!(binding["subjects"][0]["namespace"], "{{ $.Values.namespaces.workflows }}");
     }
+}
+
+#[test]
+fn jobs_that_only_look_or_only_replace_the_token_have_accounts_that_can_do_nothing_else() {
+    let template = |file: &str| fs::read_to_string(chart::folder().join("templates").join(file)).unwrap();
+    let (jobs, rotate, rotator) = (template("executor.yaml"), template("rotate.yaml"), template("rotator.yaml"));
+    assert!(jobs.contains(&format!("ternary \"{READER_ACCOUNT}\" $deployer (eq $action \"validate\")")), "{jobs}");
+    let roles = documents("templates/reader.yaml", "ClusterRole");
+    let rules: Vec<&Value> = roles.iter().map(|role| &role["rules"]).collect();
+    assert_eq!(rules, [&forge_core::render::reader(READER_ACCOUNT)["rules"]]);
+    assert_eq!(documents("templates/rotator.yaml", "Role").len(), 2);
+    for wanted in [
+        format!("serviceAccountName: {ROTATOR_ACCOUNT}\n"),
+        "image: {{ $values.images.plugin | quote }}\n              command: [forge]\n".to_owned(),
+        "                - rotate\n".to_owned(),
+    ] {
+        assert!(rotate.contains(&wanted), "{wanted}");
+    }
+    // What decides whether there is a Job decides whether there is its account.
+    let by_others = "(not (and (eq $values.prepare \"executor\") $values.installer.enabled))";
+    assert!(rotate.contains(by_others) && rotator.contains(&by_others.replace("$values", "$.Values")), "{rotator}");
+    // A token lasts longer than twice the time from one of them to the next.
+    let weekly = parsed("values.yaml")["rotate"]["schedule"].as_str().unwrap().to_owned();
+    assert!(weekly.ends_with(" * * 1") && forge_core::token::LIFETIME.seconds() > 14 * 24 * 3600, "{weekly}");
 }
 
 #[test]

@@ -70,26 +70,40 @@ pub(crate) struct Stored {
 impl Stored {
     /// What a Secret says; nothing where it is not what bootstrap writes.
     pub(crate) fn read(secret: &Value) -> Option<Self> {
-        let time = |key: &str| secret_text(secret, key).and_then(|text| text.parse().ok());
+        let version = secret.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+        Self::said(|key| secret_text(secret, key), version)
+    }
+
+    /// The same of the Secret where it is mounted: a file for each key.
+    pub(crate) fn mounted(folder: &Path) -> Option<Self> {
+        let text = |key: &str| std::fs::read_to_string(folder.join(key)).ok();
+        Self::said(|key| text(key).map(|text| text.trim().to_owned()), "")
+    }
+
+    fn said(text: impl Fn(&str) -> Option<String>, version: &str) -> Option<Self> {
+        let time = |key: &str| text(key).and_then(|text| text.parse().ok());
         Some(Self {
-            server: secret_text(secret, SERVER)?,
-            token: SecretString::from(secret_text(secret, TOKEN)?),
-            id: secret_text(secret, TOKEN_ID),
+            server: text(SERVER)?,
+            token: SecretString::from(text(TOKEN)?),
+            id: text(TOKEN_ID),
             expires: time(EXPIRES),
             retire_after: time(RETIRE_AFTER),
-            version: secret.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            version: version.to_owned(),
         })
+    }
+
+    /// When the token ends, as it says itself, else as is said beside it.
+    pub(crate) fn ends(&self) -> Option<Timestamp> {
+        argocd::claims(&self.token).and_then(|claims| claims.token.expires).or(self.expires)
     }
 
     /// Why the next bootstrap replaces the token, as far as it says itself. One of another account is kept until it has ended: it
     /// is whoever's gave it to renew.
     pub(crate) fn stale(&self, now: Timestamp) -> Option<String> {
-        let claims = argocd::claims(&self.token);
-        let expires = claims.as_ref().and_then(|claims| claims.token.expires).or(self.expires);
-        if let Some(expires) = expires.filter(|expires| *expires <= now) {
+        if let Some(expires) = self.ends().filter(|expires| *expires <= now) {
             return Some(format!("ended at {expires}"));
         }
-        let own = claims.is_none_or(|claims| claims.account == ACCOUNT);
+        let own = argocd::claims(&self.token).is_none_or(|claims| claims.account == ACCOUNT);
         (own && self.is_due(now)).then(|| "is due to be replaced".to_owned())
     }
 
@@ -279,11 +293,16 @@ async fn by_administrator(
         let argocd = stored.with(token.clone());
         return Ok(Minter { argocd, account, who: "the account of --argocd-admin-token-file" });
     }
-    let secret = cluster.get(&path::object(&path::core(namespace, "secrets"), "argocd-initial-admin-secret")).await?;
+    let initial = path::object(&path::core(namespace, "secrets"), "argocd-initial-admin-secret");
+    let secret = match cluster.get(&initial).await {
+        // Whoever may not read it has none: the account that does this by the calendar, for one.
+        Err(ClusterError::Refused { code: 401 | 403, .. }) => None,
+        other => other?,
+    };
     let password = secret.as_ref().and_then(|secret| secret_text(secret, "password")).map(SecretString::from);
     let Some(password) = password else {
         let message = format!(
-            "no token of the Argo CD account `{account}` is accepted, and there is no initial administrator's password to make one with"
+            "no token of the Argo CD account `{account}` is accepted, and no initial administrator's password can be read to make one with"
         );
         return Err(Failure::new(Code::TokenUnusable, message).hint(hint));
     };
@@ -655,6 +674,23 @@ mod tests {
         old["data"].as_object_mut().unwrap().remove(TOKEN_ID);
         assert!(Stored::read(&old).unwrap().is_due(early));
         assert!(Stored::read(&json!({"data": {}})).is_none());
+    }
+
+    #[test]
+    fn a_secret_that_is_mounted_says_what_the_secret_does_and_half_of_one_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = jwt("forge-1", 100, Some(1_000));
+        std::fs::write(folder.path().join(TOKEN), format!("{}\n", token.expose_secret())).unwrap();
+        assert!(Stored::mounted(folder.path()).is_none());
+        std::fs::write(folder.path().join(SERVER), "http://a.b.svc\n").unwrap();
+        let bare = Stored::mounted(folder.path()).unwrap();
+        assert_eq!((bare.server.as_str(), bare.id, bare.expires), ("http://a.b.svc", None, None));
+        // The token itself says when it ends, whatever is beside it.
+        std::fs::write(folder.path().join(TOKEN_ID), "forge-1").unwrap();
+        std::fs::write(folder.path().join(EXPIRES), "2001-01-01T00:00:00Z").unwrap();
+        let stored = Stored::mounted(folder.path()).unwrap();
+        assert_eq!((stored.id.as_deref(), stored.token.expose_secret()), (Some("forge-1"), token.expose_secret()));
+        assert_eq!(stored.ends().map(Timestamp::as_second), Some(1_000));
     }
 
     #[test]

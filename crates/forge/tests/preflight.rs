@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use forge_core::name::EnvironmentName;
 use forge_core::preflight::{Check, Purpose};
 use forge_core::render::{self, Places};
-use forge_core::rights::{self, Request};
+use forge_core::rights::{self, Grant, Request};
 use forge_testkit::http;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -356,6 +356,14 @@ fn everything_that_phase_0_asks_for_is_among_the_rights_of_the_account_that_inst
             assert!(grants.iter().any(|grant| grant.covers(&request, &purpose)), "{request:?}");
         }
         assert!(number > 10, "{:?}\n{}", came.asked, came.stderr);
+    }
+    // With what it is given beside where a volume is to be tried.
+    let grants: Vec<Grant> = grants.into_iter().chain(rights::volumes()).collect();
+    let came = check(good(), EXISTING, &["--storage"]);
+    let requests: Vec<Request> = came.asked.iter().filter_map(|(method, uri)| Request::read(method, uri)).collect();
+    assert!(requests.iter().any(|request| request.resource == "persistentvolumeclaims" && request.verb == "create"));
+    for request in requests.iter().filter(|request| !request.is_review()) {
+        assert!(grants.iter().any(|grant| grant.covers(request, &purpose)), "{request:?}");
     }
 }
 
@@ -714,29 +722,34 @@ fn told_to_stop_while_it_reads_it_says_so_and_makes_nothing() {
     assert_eq!(server.lock().unwrap().writes, Vec::<String>::new());
 }
 
-#[test]
-fn the_executor_that_is_told_to_stop_while_phase_0_reads_makes_nothing_and_ends_with_2() {
-    let (port, server) = serve(good());
-    let folder = folder(port, EXISTING);
-    let path = |name: &str| folder.path().join(name);
+/// `executor deploy` of the repository in this folder.
+fn executor(folder: &Path) -> Command {
+    let path = |name: &str| folder.join(name);
     for arguments in [
         &["init", "-q", "-b", "main"][..],
         &["add", "forge.yaml", "graph.yaml"][..],
         &["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-q", "-m", "one"][..],
     ] {
-        assert!(Command::new("git").args(arguments).current_dir(folder.path()).status().unwrap().success());
+        assert!(Command::new("git").args(arguments).current_dir(folder).status().unwrap().success());
     }
-    let url = format!("file://{}", folder.path().display());
+    let url = format!("file://{}", folder.display());
     let environment = format!("name: dev\ndomain: dev.example.com\ngitRepository: {url}\ngitRevision: main\n");
     fs::write(path("environment.yaml"), environment).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forge"), path("executor")).unwrap();
     let mut command = Command::new(path("executor"));
     command.arg("deploy").arg("--config").arg(path("environment.yaml")).arg("--secrets").arg(path("secrets"));
     command.args(["--metrics-listen", "127.0.0.1:0"]).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    command.env("TMPDIR", folder.path()).env("ENVIRONMENT", "dev").env("IMAGE", IMAGE);
+    command.env("TMPDIR", folder).env("ENVIRONMENT", "dev").env("IMAGE", IMAGE);
     command.env("KUBECONFIG_PATH", path("kubeconfig"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = stopped_while_it_reads(command, &server);
+    command
+}
+
+#[test]
+fn the_executor_that_is_told_to_stop_while_phase_0_reads_makes_nothing_and_ends_with_2() {
+    let (port, server) = serve(good());
+    let folder = folder(port, EXISTING);
+    let output = stopped_while_it_reads(executor(folder.path()), &server);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(2), "{out}\n{err}");
     assert_eq!(server.lock().unwrap().writes, Vec::<String>::new(), "{err}");
@@ -765,6 +778,42 @@ fn bootstrap_writes_nothing_where_something_must_be_put_right_first() {
     let server = server.lock().unwrap();
     assert!(server.writes.iter().all(|write| write.contains("forge-preflight-") || write == "POST /api/v1/namespaces"));
     assert!(server.world.objects.is_empty());
+}
+
+#[test]
+fn bootstrap_and_the_executor_stop_where_volumes_are_needed_and_no_class_has_them_and_only_there() {
+    let run = |storage: bool, command: fn(&Path, bool) -> Command| {
+        // Whoever goes on makes accounts, and comes as far as their rights.
+        let mut world = applying("/rolebindings/");
+        world.answers.insert("/apis/storage.k8s.io/v1/storageclasses".to_owned(), list(&json!([])));
+        let (port, server) = serve(world);
+        let folder = folder(port, EXISTING);
+        let output = command(folder.path(), storage).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("FORGE-B008"), "{stderr}");
+        assert_eq!(stderr.contains("FORGE-B001"), storage, "{stderr}");
+        let server = server.lock().unwrap();
+        let checks = |write: &&String| write.contains("forge-preflight-") || *write == "POST /api/v1/namespaces";
+        let others: Vec<&String> = server.writes.iter().filter(|write| !checks(write)).collect();
+        assert_eq!(others.is_empty(), storage, "{others:?}");
+        if storage {
+            assert_eq!(output.status.code(), Some(3), "{stderr}");
+            assert!(server.world.objects.is_empty(), "{:?}", server.world.objects.keys());
+        }
+    };
+    for storage in [true, false] {
+        run(storage, |work, storage| {
+            let arguments: &[&str] = if storage { &["bootstrap", "--storage"] } else { &["bootstrap"] };
+            forge(work, arguments)
+        });
+        run(storage, |work, storage| {
+            let mut command = executor(work);
+            if storage {
+                command.env("STORAGE", "true");
+            }
+            command
+        });
+    }
 }
 
 /// A cluster whose Argo is there, and where everything may be applied but what has this in its path.

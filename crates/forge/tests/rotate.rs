@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
+use forge_core::preflight::Purpose;
+use forge_core::rights::{self, Request};
 use serde_json::{Value, json};
 
 const SECRET: &str = "/api/v1/namespaces/argo/secrets/forge-argocd";
@@ -25,12 +27,16 @@ struct Fake {
     tokens: Vec<(String, i64, String)>,
     /// The administrator's password can be read.
     password: bool,
+    /// It is there, and the account may not read it.
+    hidden: bool,
     /// Somebody else writes the Secret as soon as a token is made.
     busy: bool,
     /// The Secret is somebody else's.
     foreign: bool,
     /// What was changed, in order.
     log: Vec<String>,
+    /// Everything that was asked for: method and path.
+    asked: Vec<(String, String)>,
 }
 
 fn encoded(text: &str) -> String {
@@ -78,6 +84,7 @@ impl Fake {
     }
 
     fn answer(&mut self, method: &str, path: &str, cookie: &str, body: &Value) -> (u16, Value) {
+        self.asked.push((method.to_owned(), path.to_owned()));
         let known = self.tokens.iter().any(|(_, _, token)| cookie == format!("argocd.token={token}"));
         let known = known || cookie == "argocd.token=administrator";
         let refused = (401, json!({"code": 16, "message": "invalid session"}));
@@ -94,6 +101,9 @@ impl Fake {
                 self.version += 1;
                 self.log.push(format!("store {}", self.stored("token-id").unwrap()));
                 (200, self.object())
+            }
+            ("GET", ADMIN) if self.hidden => {
+                (403, json!({"kind": "Status", "code": 403, "message": "secrets is forbidden", "reason": "Forbidden"}))
             }
             ("GET", ADMIN) if self.password => (200, json!({"data": {"password": encoded("pass")}})),
             ("GET", "/session/userinfo") if known => (200, json!({"loggedIn": true, "username": "forge"})),
@@ -235,6 +245,25 @@ fn a_new_token_is_made_stored_and_proven_before_any_other_is_deleted() {
 }
 
 #[test]
+fn an_account_that_may_replace_the_token_and_nothing_else_is_enough_while_the_token_works() {
+    let (code, _, err, fake) = rotate(Fake::new(&["stray", "old"]), &["--grace", "0s"]);
+    assert_eq!(code, 0, "{err}");
+    let (grants, purpose, fake) = (rights::rotator(), Purpose::default(), fake.lock().unwrap());
+    let mut verbs = std::collections::BTreeSet::new();
+    for (method, path) in &fake.asked {
+        let Some(request) = Request::read(method, path) else { continue };
+        assert!(grants.iter().any(|grant| grant.covers(&request, &purpose)), "{request:?}");
+        // Its role names the one Secret, and has no other.
+        assert!(request.resource != "secrets" || path == SECRET, "{path}");
+        verbs.insert((request.resource, request.verb));
+    }
+    // And there is nothing in it that was not needed.
+    let given = grants.iter().flat_map(|grant| grant.verbs.iter().map(|verb| (grant.resource, *verb)));
+    let given: Vec<(String, String)> = given.map(|(kind, verb)| (kind.to_owned(), verb.to_owned())).collect();
+    assert!(!given.is_empty() && given.iter().all(|right| verbs.contains(right)), "{given:?} {verbs:?}");
+}
+
+#[test]
 fn a_dry_run_says_what_would_go_and_changes_nothing() {
     let (code, out, err, fake) = rotate(Fake::new(&["stray", "old"]), &["--dry-run"]);
     assert_eq!(code, 0, "{err}");
@@ -256,10 +285,13 @@ fn who_is_not_the_only_one_takes_his_token_back_and_exits_5() {
 
 #[test]
 fn once_the_token_has_ended_an_administrator_is_needed() {
-    let (code, _, err, fake) = rotate(Fake::new(&[]), &["--grace", "0s"]);
-    assert_eq!(code, 3, "{err}");
-    assert!(err.starts_with("error[FORGE-T002]") && err.contains("--argocd-admin-token-file"), "{err}");
-    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    // Whether his password is gone or may not be read.
+    for hidden in [false, true] {
+        let (code, _, err, fake) = rotate(Fake { hidden, ..Fake::new(&[]) }, &["--grace", "0s"]);
+        assert_eq!(code, 3, "{err}");
+        assert!(err.starts_with("error[FORGE-T002]") && err.contains("--argocd-admin-token-file"), "{err}");
+        assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    }
     let initial = Fake { password: true, ..Fake::new(&[]) };
     let (code, out, err, fake) = rotate(initial, &["--grace", "0s", "--output", "json"]);
     assert_eq!(code, 0, "{err}");

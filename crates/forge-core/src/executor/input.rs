@@ -62,6 +62,7 @@ inputs! {
     RetryBackoff "--retry-backoff" "RETRY_BACKOFF" "retries.backoff" "what the graph says" "The wait before the first";
     RetryFactor "--retry-factor" "RETRY_FACTOR" "retries.factor" "what the graph says" "Times this before each next";
     RetryMax "--retry-max" "RETRY_MAX" "retries.max" "what the graph says" "But never longer than this";
+    Storage "--storage" "STORAGE" "" "false" "Whether something needs volumes: where the cluster is to be prepared, one of the default StorageClass is made and mounted before";
     Image "--image" "IMAGE" "" "the one that the cluster was prepared with" "The image of forge, by digest, that a cluster is prepared with";
     Charts "--charts" "CHARTS" "" "argo/charts of the GitOps repository, else that of argo-helm" "Where the charts of Argo are: a folder, oci://REGISTRY/PATH, or the URL of a repository";
     RegistryConfig "--registry-config" "REGISTRY_CONFIG" "" "Secret forge-registry, where it is mounted" "A file of credentials of registries, as Docker keeps them: of releases, and of charts that come from one";

@@ -160,6 +160,18 @@ fn what_no_file_has_is_taken_by_flag_then_by_variable() {
 }
 
 #[test]
+fn volumes_are_needed_only_where_that_is_said_and_a_flag_goes_over_the_variable() {
+    let storage = |flag: Option<&'static str>, variable: Option<&'static str>| {
+        let flags: Vec<_> = flag.map(|text| (Input::Storage, text)).into_iter().collect();
+        let variables: Vec<_> = NEEDED.into_iter().chain(variable.map(|text| (Input::Storage, text))).collect();
+        resolve(&given(&flags, &variables, None)).map(|inputs| inputs.storage)
+    };
+    assert_eq!((storage(None, None), storage(None, Some("True"))), (Ok(false), Ok(true)));
+    assert_eq!((storage(Some("true"), Some("false")), storage(Some("false"), Some("true"))), (Ok(true), Ok(false)));
+    assert!(found(&storage(None, Some("yes")).unwrap_err())[0].starts_with("STORAGE FORGE-X001 is `yes`"));
+}
+
+#[test]
 fn the_environment_is_named_by_flag_or_variable_and_the_file_must_be_its_own() {
     let rest = &NEEDED[1..];
     let by = |flag: Option<&'static str>, variable: Option<&'static str>, file: bool| {

@@ -16,7 +16,8 @@ pub struct Chart {
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// The version of Argo that it brings, unless values name another image.
+    /// The version of Argo that is installed with it, unless values name another image: the one that Forge is tested with. What the
+    /// chart brings by itself may be an older one.
     pub app_version: &'static str,
     /// The oldest version of Argo that Forge works with, where it is somebody else's.
     pub oldest: (u64, u64),
@@ -25,11 +26,11 @@ pub struct Chart {
 /// The chart of a part of Argo.
 pub const fn chart(component: Component) -> Chart {
     match component {
-        Component::Cd => Chart { name: "argo-cd", version: "9.2.0", app_version: "v3.2.2", oldest: (3, 0) },
+        Component::Cd => Chart { name: "argo-cd", version: "9.2.0", app_version: "v3.2.11", oldest: (3, 0) },
         Component::Workflows => {
             Chart { name: "argo-workflows", version: "0.46.2", app_version: "v3.7.6", oldest: (3, 5) }
         }
-        Component::Events => Chart { name: "argo-events", version: "2.4.19", app_version: "v1.9.9", oldest: (1, 9) },
+        Component::Events => Chart { name: "argo-events", version: "2.4.19", app_version: "v1.9.10", oldest: (1, 9) },
     }
 }
 

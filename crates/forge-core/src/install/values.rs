@@ -76,7 +76,16 @@ pub fn tuned(component: Component, namespace: &str) -> Value {
         }),
         Component::Events => json!({}),
     };
-    merged(needed(component), &own)
+    merged(merged(needed(component), &version(component)), &own)
+}
+
+/// The version of Argo, for all its images.
+fn version(component: Component) -> Value {
+    let tag = chart(component).app_version;
+    match component {
+        Component::Cd | Component::Events => json!({"global": {"image": {"tag": tag}}}),
+        Component::Workflows => json!({"images": {"tag": tag}}),
+    }
 }
 
 /// The environment of the workflow-controller.
@@ -249,11 +258,30 @@ controller:
     level: error
   workflowNamespaces:
     - here
+images:
+  tag: v3.7.6
 server:
   enabled: false
 "
         );
-        assert_eq!(wanted(Component::Events, None).values, json!({}));
+    }
+
+    #[test]
+    fn the_version_of_argo_is_ours_and_not_the_one_that_the_chart_was_made_for_unless_somebody_says_so() {
+        for (component, place) in [
+            (Component::Cd, "/global/image/tag"),
+            (Component::Workflows, "/images/tag"),
+            (Component::Events, "/global/image/tag"),
+        ] {
+            let tag = |own: Option<&Value>| wanted(component, own).values.pointer(place).cloned();
+            assert_eq!(tag(None), Some(json!(chart(component).app_version)));
+            let own = json!({"global": {"image": {"tag": "v9"}}, "images": {"tag": "v9"}});
+            assert_eq!(tag(Some(&own)), Some(json!("v9")));
+            // Images of a mirror are of the same version.
+            let mirrored = json!({"global": {"image": {"repository": "registry.example.com/argo"}}});
+            assert_eq!(tag(Some(&mirrored)), tag(None));
+        }
+        assert_eq!(wanted(Component::Events, None).values, json!({"global": {"image": {"tag": "v1.9.10"}}}));
     }
 
     fn yaml(value: &Value) -> String {

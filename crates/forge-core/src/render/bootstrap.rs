@@ -137,8 +137,8 @@ fn rules(account: &str, scope: Scope) -> Vec<Value> {
     here.map(|rule| rule.rbac(&[])).collect()
 }
 
-/// A role, and that an account of runs has it.
-fn role(places: &Places, name: &str, account: &str, namespace: &str, rules: &[Value]) -> [Placed; 2] {
+/// A role, and that an account beside the Workflows has it.
+pub(super) fn role(places: &Places, name: &str, account: &str, namespace: &str, rules: &[Value]) -> [Placed; 2] {
     let collection = |plural: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}");
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

@@ -54,6 +54,10 @@ pub const PLUGIN_ACCOUNT: &str = "forge-executor-plugin";
 pub const EXECUTOR_ACCOUNT: &str = "forge-executor";
 /// The account of a Job that also prepares the cluster.
 pub const INSTALLER_ACCOUNT: &str = "forge-installer";
+/// The account of a Job that replaces the token of the Argo CD account, and nothing else.
+pub const ROTATOR_ACCOUNT: &str = "forge-rotator";
+/// The account of a Job that validates, and nothing else.
+pub const READER_ACCOUNT: &str = "forge-reader";
 /// The Secret that holds the token of the Argo CD account.
 pub const ARGOCD_SECRET: &str = "forge-argocd";
 /// Where that Secret is mounted.

@@ -55,6 +55,16 @@ static VALIDATES: [Rule; 9] = [
     ),
 ];
 
+/// Whoever replaces the token of the Argo CD account by the calendar. The account makes its tokens itself while it has one, so
+/// no administrator's password is among it.
+static ROTATES: [Rule; 2] = [
+    rule(Scope::Workflows, "", &["secrets"], &["get", "patch"], "the token of the Argo CD account"),
+    rule(Scope::ArgoCd, "", &["services/proxy"], &["get", "create", "delete"], "the tokens of the Argo CD account"),
+];
+
+/// Who tries a volume looks whether it is gone again; who may not leaves that to its provisioner.
+static VOLUME: Rule = rule(Scope::Cluster, "", &["persistentvolumes"], &["get"], "that the volume of a check is gone");
+
 /// Whoever tears down, beside what whoever deploys and whoever installs may do.
 static REMOVAL: [Rule; 14] = [
     rule(Scope::Everywhere, "*", &["*"], &["get", "list", "watch"], "what nodes had made, and what is in a namespace"),
@@ -202,8 +212,8 @@ pub fn installer() -> Vec<Grant> {
         let scoped = move |rule: &Rule| Rule { scope: component.scope(), ..*rule };
         HELM.iter().map(scoped)
     });
-    // Volumes are tried only where a person asks for it.
-    let probe = PROBE_APART.iter().filter(|rule| rule.resources != ["persistentvolumeclaims"]);
+    // Volumes are tried only where somebody asks for it: `volumes` has what that takes.
+    let probe = PROBE_APART.iter().filter(|rule| !is_of_claims(rule));
     let own = std::slice::from_ref(&OWN);
     let fixed: [&[Rule]; 9] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &FORMER, &GIVING];
     let mut table = Table::new();
@@ -228,6 +238,29 @@ pub fn reader() -> Vec<Grant> {
     let mut table = Table::new();
     for rule in &VALIDATES {
         add(&mut table, Scope::Everywhere, rule);
+    }
+    listed(table)
+}
+
+/// What phase 0 takes beyond what the account that installs has, where a volume is tried, kind by kind.
+pub fn volumes() -> Vec<Grant> {
+    let mut table = Table::new();
+    for rule in PROBE_APART.iter().filter(|rule| is_of_claims(rule)).chain([&VOLUME]) {
+        add(&mut table, Scope::Everywhere, rule);
+    }
+    listed(table)
+}
+
+fn is_of_claims(rule: &Rule) -> bool {
+    rule.resources == ["persistentvolumeclaims"]
+}
+
+/// An account that replaces the token of the Argo CD account and cannot do anything else, kind by kind. Of the Secrets beside Argo
+/// Workflows it may have that token's alone, which its role names.
+pub fn rotator() -> Vec<Grant> {
+    let mut table = Table::new();
+    for rule in &ROTATES {
+        add(&mut table, rule.scope, rule);
     }
     listed(table)
 }
@@ -454,6 +487,25 @@ mod tests {
             assert!(grant.verbs.iter().all(|verb| READ.contains(verb)), "{grant:?}");
             assert!(grant.resource != "secrets" && grant.resource != "*" && !grant.resource.contains('/'), "{grant:?}");
         }
+    }
+
+    #[test]
+    fn where_a_volume_is_tried_the_account_that_installs_needs_claims_and_is_given_them_then() {
+        let tries = Purpose { storage: true, ..purpose() };
+        let lacking = |grants: &[Grant]| -> Vec<String> {
+            let given = |ask: &Ask| {
+                matches!(ask, Ask::Resource { group, resource, verb, .. } if grants.iter().any(|grant| {
+                    let same = (grant.scope, grant.group, grant.resource) == (Scope::Everywhere, *group, *resource);
+                    same && grant.verbs.contains(verb)
+                }))
+            };
+            let lacking = probing(&tries).0.into_iter().filter(|ask| !given(ask));
+            lacking.map(|ask| format!("{} {}", ask.verb(), ask.about())).collect()
+        };
+        let claims = ["get", "create", "delete"].map(|verb| format!("{verb} persistentvolumeclaims cluster-wide"));
+        assert_eq!(lacking(&installer()), claims);
+        let all: Vec<Grant> = installer().into_iter().chain(volumes()).collect();
+        assert_eq!(lacking(&all), Vec::<String>::new());
     }
 
     #[test]

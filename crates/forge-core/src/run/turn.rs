@@ -5,8 +5,16 @@
 //! taken leaves: the one who sits there reads the branch after it has stood up, which is later than now, and so deploys
 //! what the one who left was asked for. At most one deploys and one waits, however many events there are.
 //!
-//! A step follows from the seats alone and from nothing that a process remembers (INV-3): one that was killed and
+//! Nor does a turn begin until the one before it is ten seconds old. A push that comes alone is deployed at once, and those
+//! of a burst gather behind it: ten seconds of them are at most two runs, however short a run is.
+//!
+//! A step follows from the seats and the time, and from nothing that a process remembers (INV-3): one that was killed and
 //! started again under its name goes on where it was.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// From the beginning of a turn to that of the next one, at least.
+const BETWEEN: SignedDuration = SignedDuration::from_secs(10);
 
 /// A place that one Job at a time can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +51,8 @@ pub struct Seats {
     pub next: Option<Sitting>,
     /// Who deploys.
     pub turn: Option<Sitting>,
+    /// When the turn was taken last, also by somebody who has stood up since.
+    pub taken: Option<Timestamp>,
     /// A run that is in progress and that nobody with the turn started: a person's.
     pub run: Option<String>,
 }
@@ -58,12 +68,14 @@ pub enum Step {
     Deploy,
     /// Wait for this run or Job to end.
     Wait(String),
+    /// Let pushes gather for so long: the last turn began just now.
+    Gather(SignedDuration),
     /// Nothing: this Job waits already, and will deploy what the branch holds then.
     Leave(String),
 }
 
 /// The next step of the Job of this name.
-pub fn step(name: &str, seats: &Seats) -> Step {
+pub fn step(name: &str, seats: &Seats, now: Timestamp) -> Step {
     let mine = |seat: &Option<Sitting>| seat.as_ref().is_some_and(|sitting| sitting.name == name);
     let others = |seat: &Option<Sitting>| {
         let other = seat.as_ref().filter(|sitting| sitting.alive && sitting.name != name);
@@ -74,15 +86,22 @@ pub fn step(name: &str, seats: &Seats) -> Step {
         return if mine(&seats.next) { Step::Give(Seat::Next) } else { Step::Deploy };
     }
     if mine(&seats.next) {
-        return match others(&seats.turn).or_else(|| seats.run.clone()) {
-            Some(busy) => Step::Wait(busy),
-            None => Step::Take(Seat::Turn),
+        return match (others(&seats.turn).or_else(|| seats.run.clone()), rest(seats, now)) {
+            (Some(busy), _) => Step::Wait(busy),
+            (None, Some(rest)) => Step::Gather(rest),
+            (None, None) => Step::Take(Seat::Turn),
         };
     }
     match others(&seats.next) {
         Some(waiting) => Step::Leave(waiting),
         None => Step::Take(Seat::Next),
     }
+}
+
+/// How long nobody takes the turn yet. It was taken by the clock of another node: one that is far ahead keeps nobody.
+fn rest(seats: &Seats, now: Timestamp) -> Option<SignedDuration> {
+    let since = now.duration_since(seats.taken?);
+    (since.abs() < BETWEEN).then(|| BETWEEN - since)
 }
 
 /// How often in a row a deployment that ended with a conflict is begun again although nobody is at work.
@@ -106,7 +125,7 @@ mod tests {
 
     #[test]
     fn every_state_of_the_seats_has_one_step() {
-        let seats = |next, turn, run: Option<&str>| Seats { next, turn, run: run.map(str::to_owned) };
+        let seats = |next, turn, run: Option<&str>| Seats { next, turn, run: run.map(str::to_owned), taken: None };
         let (me, other) = (|| sitting("me", true), || sitting("other", true));
         let cases = [
             (seats(None, None, None), Step::Take(Seat::Next)),
@@ -127,8 +146,31 @@ mod tests {
             (seats(other(), me(), None), Step::Deploy),
         ];
         for (seats, expected) in cases {
-            assert_eq!(step("me", &seats), expected, "{seats:?}");
+            assert_eq!(step("me", &seats, Timestamp::UNIX_EPOCH), expected, "{seats:?}");
         }
+    }
+
+    #[test]
+    fn who_waits_lets_pushes_gather_until_the_last_turn_is_old_enough_and_no_clock_that_is_wrong_keeps_it() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let seats = |ago: i64| {
+            let taken = now.checked_sub(SignedDuration::from_millis(ago)).unwrap();
+            Seats { next: sitting("me", true), taken: Some(taken), ..Seats::default() }
+        };
+        let after = |ago: i64| step("me", &seats(ago), now);
+        assert_eq!(after(0), Step::Gather(BETWEEN));
+        assert_eq!(after(9_999), Step::Gather(SignedDuration::from_millis(1)));
+        assert_eq!(after(10_000), Step::Take(Seat::Turn));
+        // The clock of whoever took it is a little ahead of ours, or far.
+        assert_eq!(after(-2_000), Step::Gather(SignedDuration::from_secs(12)));
+        assert_eq!(after(-3_600_000), Step::Take(Seat::Turn));
+        // Only who would begin has to: not who comes, not who deploys already, and who waits for a run does that.
+        let comes = Seats { next: None, ..seats(0) };
+        assert_eq!(step("me", &comes, now), Step::Take(Seat::Next));
+        let deploys = Seats { next: None, turn: sitting("me", true), ..seats(0) };
+        assert_eq!(step("me", &deploys, now), Step::Deploy);
+        let waits = Seats { turn: sitting("other", true), ..seats(0) };
+        assert_eq!(step("me", &waits, now), Step::Wait("other".to_owned()));
     }
 
     #[test]
@@ -159,6 +201,8 @@ mod tests {
         Kill(usize),
         /// A person starts a run, or it ends.
         Person,
+        /// So many milliseconds pass.
+        Pass(i64),
     }
 
     fn event() -> impl Strategy<Value = Event> {
@@ -171,6 +215,7 @@ mod tests {
             1 => Just(Event::Conflict),
             1 => any::<usize>().prop_map(Event::Kill),
             1 => Just(Event::Person),
+            2 => (0_i64..15_000).prop_map(Event::Pass),
         ]
     }
 
@@ -178,8 +223,8 @@ mod tests {
     enum Doing {
         #[default]
         Nothing,
-        /// It read the seats, at these versions.
-        Read(Seats, [u64; 2]),
+        /// It read the seats, at these versions and then.
+        Read(Seats, [u64; 2], Timestamp),
         /// It read the branch and deploys this.
         Deploying(u64),
         Left,
@@ -187,6 +232,7 @@ mod tests {
 
     #[derive(Debug, Default)]
     struct World {
+        now: Timestamp,
         /// The commit that the branch holds: a number that grows.
         tip: u64,
         deployed: u64,
@@ -219,18 +265,31 @@ mod tests {
             }
         }
 
+        fn pass(&mut self, milliseconds: i64) {
+            self.now = self.now.checked_add(SignedDuration::from_millis(milliseconds)).unwrap();
+        }
+
+        /// A turn begins, never sooner after another one, whatever has happened.
+        fn begin(&mut self) {
+            let last = self.seats.taken.replace(self.now);
+            assert!(last.is_none_or(|last| self.now.duration_since(last) >= BETWEEN), "{last:?} {self:?}");
+        }
+
         fn act(&mut self, job: usize) {
-            let Doing::Read(seats, versions) = std::mem::take(&mut self.jobs[job]) else { return };
+            let Doing::Read(seats, versions, read) = std::mem::take(&mut self.jobs[job]) else { return };
             let name = format!("job-{job}");
-            match step(&name, &seats) {
+            match step(&name, &seats, read) {
                 Step::Leave(_) => self.jobs[job] = Doing::Left,
-                Step::Wait(_) => {}
+                Step::Wait(_) | Step::Gather(_) => {}
                 Step::Deploy => {
                     self.jobs[job] = Doing::Deploying(self.tip);
                     // Where all of it is proven nothing is started.
                     self.runs += usize::from(self.deployed != self.tip);
                 }
                 Step::Take(seat) if self.versions[Self::at(seat)] == versions[Self::at(seat)] => {
+                    if seat == Seat::Turn {
+                        self.begin();
+                    }
                     self.write(seat, sitting(&name, true));
                 }
                 Step::Give(seat) if self.versions[Self::at(seat)] == versions[Self::at(seat)] => self.write(seat, None),
@@ -273,7 +332,7 @@ mod tests {
                     if let Some(job) = picked(n, &self.jobs)
                         && !matches!(self.jobs[job], Doing::Left | Doing::Deploying(_))
                     {
-                        self.jobs[job] = Doing::Read(self.seats.clone(), self.versions);
+                        self.jobs[job] = Doing::Read(self.seats.clone(), self.versions, self.now);
                     }
                 }
                 Event::Act(n) => {
@@ -295,20 +354,38 @@ mod tests {
                 Event::Person => {
                     self.seats.run = if self.seats.run.is_some() { None } else { Some("a-person-1".to_owned()) };
                 }
+                Event::Pass(milliseconds) => self.pass(milliseconds),
             }
             let deploying = self.jobs.iter().filter(|job| matches!(job, Doing::Deploying(_))).count();
             assert!(deploying <= 1, "{self:?}");
+        }
+
+        /// Jobs that have not ended.
+        fn open(&self) -> Vec<usize> {
+            (0..self.jobs.len()).filter(|job| self.jobs[*job] != Doing::Left).collect()
+        }
+
+        /// Everybody looks at the same time, and then does what follows.
+        fn together(&mut self) {
+            let open = self.open();
+            for job in &open {
+                self.happens(Event::Read(*job));
+            }
+            for job in &open {
+                self.happens(Event::Act(*job));
+            }
         }
 
         /// Everybody goes on until nobody has anything left to do.
         fn settle(&mut self) {
             self.seats.run = None;
             for _ in 0..4 * self.jobs.len() + 8 {
-                for job in 0..self.jobs.len() {
+                for job in self.open() {
                     self.happens(Event::Read(job));
                     self.happens(Event::Act(job));
                 }
                 self.end();
+                self.happens(Event::Pass(10_000));
             }
         }
     }
@@ -371,6 +448,36 @@ mod tests {
             world.settle();
             prop_assert_eq!(world.deployed, 101);
             prop_assert_eq!(world.runs, 2, "{:?}", world);
+        }
+
+        #[test]
+        fn ten_seconds_of_pushes_give_at_most_two_runs_however_short_a_run_is_and_each_ten_more_at_most_one(
+            before in proptest::option::of(0_i64..20_000),
+            slowness in prop_oneof![Just(1_i64), 2_i64..40],
+            pushes in proptest::collection::vec((0_i64..100, 0_usize..6, any::<bool>()), 100),
+        ) {
+            let mut world = World::default();
+            if let Some(before) = before {
+                // A turn of an earlier push.
+                world.seats.taken = Some(world.now);
+                world.pass(before);
+            }
+            let (begun, mut last) = (world.now, world.now);
+            for (pause, looks, ends) in pushes {
+                last = world.now;
+                world.push();
+                for _ in 0..looks {
+                    world.together();
+                }
+                if ends {
+                    world.end();
+                }
+                world.pass(pause * slowness);
+            }
+            world.settle();
+            let tens = usize::try_from(last.duration_since(begun).as_secs() / 10).unwrap();
+            prop_assert_eq!(world.deployed, 100);
+            prop_assert!(world.runs <= 2 + tens, "{} runs: {:?}", world.runs, world);
         }
     }
 }

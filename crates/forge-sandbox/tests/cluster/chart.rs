@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forge_core::name::EnvironmentName;
-use forge_core::render::{self, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, Places};
+use forge_core::render::{self, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, Placed, Places, READER_ACCOUNT, ROTATOR_ACCOUNT};
 use forge_core::yaml::{Dialect, Limits, Node, read};
 use forge_testkit::sandbox::{Ended, Sandbox, run};
 use serde_json::{Value, json};
@@ -76,15 +76,20 @@ fn rendered(places: &Places, more: &[&str]) -> BTreeMap<String, Value> {
     named(documents(&ended.stdout))
 }
 
+/// Takes these away, which must be there as they are.
+fn take(rendered: &mut BTreeMap<String, Value>, objects: Vec<Placed>) {
+    for (name, object) in named(objects.into_iter().map(|placed| placed.object)) {
+        assert_eq!(rendered.remove(&name), Some(object), "{name}");
+    }
+}
+
 #[test]
 fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
     let places = places("flows");
     let mut rendered = rendered(&places, &[]);
     let environments: Vec<EnvironmentName> = ENVIRONMENTS.iter().map(|name| name.parse().unwrap()).collect();
-    let wanted = named(render::bootstrap(&places, &environments).into_iter().map(|placed| placed.object));
-    for (name, object) in wanted {
-        assert_eq!(rendered.remove(&name), Some(object), "{name}");
-    }
+    take(&mut rendered, render::bootstrap(&places, &environments));
+    take(&mut rendered, render::rotator(&places));
     let rest: Vec<&str> = rendered.keys().map(String::as_str).collect();
     assert_eq!(
         rest,
@@ -93,6 +98,7 @@ fn the_chart_installs_what_bootstrap_does_and_jobs_for_each_environment() {
             "ConfigMap flows/forge-environment-production",
             "CronJob flows/forge-deploy-dev",
             "CronJob flows/forge-deploy-production",
+            "CronJob flows/forge-rotate",
         ]
     );
     // What is mounted is what the executor reads.
@@ -132,9 +138,11 @@ fn each_environment_may_have_a_domain_of_its_own() {
 fn every_account_and_every_job_pulls_with_the_secrets_that_are_named() {
     let places = places("flows");
     let secrets = json!([{"name": "registry"}]);
-    for (prepare, accounts) in [("chart", 3), ("executor", 1)] {
+    // Those of runs and the one that replaces the token, or the one that installs; and the one that only looks.
+    for (prepare, accounts) in [("chart", 5), ("executor", 2)] {
         let prepare = format!("prepare={}", json!(prepare));
-        let rendered = rendered(&places, &[&prepare, &format!("imagePullSecrets={secrets}")]);
+        let actions = r#"executor.actions=["deploy", "validate"]"#;
+        let rendered = rendered(&places, &[&prepare, actions, &format!("imagePullSecrets={secrets}")]);
         let of = |kind: &str| rendered.values().filter(|object| object["kind"] == kind).collect::<Vec<&Value>>();
         let found = of("ServiceAccount");
         assert_eq!(found.len(), accounts, "{prepare}");
@@ -148,11 +156,41 @@ fn every_account_and_every_job_pulls_with_the_secrets_that_are_named() {
     }
 }
 
-/// The account that each Job runs as.
+/// The account that each Job of the executor runs as.
 fn accounts(rendered: &BTreeMap<String, Value>) -> Vec<&str> {
-    let jobs = rendered.values().filter(|object| object["kind"] == "CronJob");
+    let jobs = rendered.values().filter(|object| object["kind"] == "CronJob" && object["spec"]["suspend"] == true);
     jobs.map(|job| job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap())
         .collect()
+}
+
+#[test]
+fn whoever_validates_has_an_account_that_can_only_read_and_whoever_does_not_has_none() {
+    let places = places("flows");
+    let actions = r#"executor.actions=["deploy", "validate"]"#;
+    for (more, deployer) in [("prepare=\"chart\"", EXECUTOR_ACCOUNT), ("prepare=\"executor\"", INSTALLER_ACCOUNT)] {
+        let mut with = rendered(&places, &[more, actions]);
+        take(&mut with, render::validator(&places));
+        assert_eq!(accounts(&with), [deployer, deployer, READER_ACCOUNT, READER_ACCOUNT]);
+        let without = rendered(&places, &[more]);
+        assert!(!without.keys().any(|name| name.contains(READER_ACCOUNT)), "{:?}", without.keys());
+    }
+}
+
+#[test]
+fn the_token_is_replaced_by_the_calendar_unless_somebody_else_does_it() {
+    let places = places("flows");
+    let with = |more: &[&str]| rendered(&places, more).contains_key("CronJob flows/forge-rotate");
+    let (executor, done) = ("prepare=\"executor\"", "installer.enabled=false");
+    assert!(with(&[]) && with(&[executor, done]));
+    // Jobs of the account that installs do it themselves.
+    assert!(!with(&[executor]));
+    assert!(!with(&[r#"rotate.schedule="""#]) && !with(&[executor, done, r#"rotate.schedule="""#]));
+    // Values of a release that an older chart made have no such place.
+    assert!(!with(&["rotate=null"]));
+    let weekly = rendered(&places, &[r#"rotate.schedule="@weekly""#]);
+    assert_eq!(weekly["CronJob flows/forge-rotate"]["spec"]["schedule"], "@weekly");
+    let ended = helm("template", &places, &[r#"rotate.schedule="weekly""#]);
+    assert!(ended.code != 0 && ended.stderr.contains("schedule"), "{}", ended.stderr);
 }
 
 #[test]
@@ -160,15 +198,14 @@ fn where_the_executor_prepares_the_chart_brings_the_account_that_installs_until_
     let places = places("flows");
     let by_executor = "prepare=\"executor\"";
     let mut first = rendered(&places, &[by_executor]);
-    for placed in render::installer(&places) {
-        let (name, object) = named([placed.object]).pop_first().unwrap();
-        assert_eq!(first.remove(&name), Some(object), "{name}");
-    }
+    take(&mut first, render::installer(&places));
     assert_eq!(accounts(&first), [INSTALLER_ACCOUNT; 2]);
     // Nothing that needs a namespace or a definition of Argo's, which are not there yet.
     let kinds: Vec<&str> = first.keys().filter_map(|name| name.split(' ').next()).collect();
     assert_eq!(kinds, ["ConfigMap", "ConfigMap", "CronJob", "CronJob"]);
-    let later = rendered(&places, &[by_executor, "installer.enabled=false"]);
+    let mut later = rendered(&places, &[by_executor, "installer.enabled=false"]);
+    take(&mut later, render::rotator(&places));
+    assert!(later.remove("CronJob flows/forge-rotate").is_some());
     assert_eq!(later.keys().collect::<Vec<_>>(), first.keys().collect::<Vec<_>>());
     assert_eq!(accounts(&later), [EXECUTOR_ACCOUNT; 2]);
     // Rules of a user lie beside ours.
@@ -177,6 +214,11 @@ fn where_the_executor_prepares_the_chart_brings_the_account_that_installs_until_
     let rules = extended[&format!("ClusterRole /{INSTALLER_ACCOUNT}")]["rules"].as_array().unwrap().clone();
     let wanted = json!({"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["create"]});
     assert!(rules.len() > 10 && rules.last() == Some(&wanted), "{rules:?}");
+    // And so do those of phase 0 that tries a volume, where it does.
+    let tries = rendered(&places, &[by_executor, more, r#"executor.environment={"STORAGE": "True"}"#]);
+    let also = tries[&format!("ClusterRole /{INSTALLER_ACCOUNT}")]["rules"].as_array().unwrap().clone();
+    let added: Vec<&Value> = also.iter().filter(|rule| !rules.contains(rule)).collect();
+    assert_eq!(added, render::volume_rules().iter().collect::<Vec<_>>());
     let ended = helm("lint", &places, &[by_executor, more]);
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
 }
@@ -186,19 +228,22 @@ fn the_api_server_takes_the_jobs_which_run_as_nobody_and_write_nowhere() {
     let namespace = Sandbox::shared().namespace("chart");
     let rendered = rendered(&places(&namespace.name), &[]);
     let jobs: Vec<&Value> = rendered.values().filter(|object| object["kind"] == "CronJob").collect();
-    assert_eq!(jobs.len(), 2);
+    assert_eq!(jobs.len(), 3);
     for job in jobs {
+        let rotates = job["metadata"]["name"] == "forge-rotate";
+        let (account, from) =
+            if rotates { (ROTATOR_ACCOUNT, image("plugin")) } else { (EXECUTOR_ACCOUNT, image("executor")) };
         // The API server fills in what is not said, and refuses what is not right.
         let text = job.to_string();
         let ended = namespace.try_kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], Some(&text));
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         let taken: Value = serde_json::from_str(&ended.stdout).unwrap();
-        assert_eq!(taken["spec"]["suspend"], true);
+        assert_eq!(taken["spec"]["suspend"], !rotates);
         let pod = &taken["spec"]["jobTemplate"]["spec"]["template"]["spec"];
-        assert_eq!(pod["serviceAccountName"], EXECUTOR_ACCOUNT);
+        assert_eq!(pod["serviceAccountName"], account);
         assert_eq!((&pod["securityContext"]["runAsNonRoot"], &pod["hostNetwork"]), (&json!(true), &Value::Null));
         let container = &pod["containers"][0];
-        assert_eq!(container["image"], image("executor"));
+        assert_eq!(container["image"], from);
         let security = json!({
             "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
         });

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forge_core::render::{EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT};
+use forge_core::render::{EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, READER_ACCOUNT, ROTATOR_ACCOUNT};
 use forge_core::rights::Request;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,18 +22,23 @@ pub fn audit(sandbox: &Sandbox, since: Timestamp) -> Vec<Line> {
     attempts(sandbox, since).into_iter().filter(Line::succeeded).collect()
 }
 
-/// Requests since a moment that were to change something, those included that were refused, in the order of their answers. Of
-/// Leases only those of the executor's accounts are in the log, which [`asked`] tells of.
+/// Requests since a moment that were to change something, those included that were refused, in the order of their answers. Leases
+/// of people are among them. Those of Forge's Jobs are not, but [`asked`] tells of them: a run is over before it gives its Lease
+/// back. Others are not in the log.
 pub fn attempts(sandbox: &Sandbox, since: Timestamp) -> Vec<Line> {
-    let meant =
-        |line: &Line| line.at.latest >= since && WRITES.contains(&line.verb.as_str()) && line.resource != "leases";
+    let meant = |line: &Line| line.at.latest >= since && is_attempt(line);
     let mut found: Vec<Line> = Vec::new();
     each(sandbox, since, |line| found.extend(Line::parse(line).filter(meant)));
     found.sort_by_key(|line| line.at.latest);
     found
 }
 
-/// A request of one of the executor's accounts, read or write.
+fn is_attempt(line: &Line) -> bool {
+    let by_job = line.resource == "leases" && line.user.starts_with("system:serviceaccount:");
+    WRITES.contains(&line.verb.as_str()) && !by_job
+}
+
+/// A request of one of the accounts of Forge's Jobs, read or write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     /// Who.
@@ -86,9 +91,10 @@ impl Asked {
     }
 }
 
-/// Everything that the executor's accounts asked for since a moment, each once: the log has their reads too.
+/// Everything that the accounts of Forge's Jobs asked for since a moment, each once: the log has their reads too.
 pub fn asked(sandbox: &Sandbox, since: Timestamp) -> BTreeSet<Asked> {
-    let accounts = [EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT].map(|name| format!("system:serviceaccount:argo:{name}"));
+    let accounts = [EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, READER_ACCOUNT, ROTATOR_ACCOUNT];
+    let accounts = accounts.map(|name| format!("system:serviceaccount:argo:{name}"));
     let mut found = BTreeSet::new();
     each(sandbox, since, |line| {
         let asked = Asked::parse(line, since).into_iter().flatten();
@@ -143,6 +149,7 @@ pub fn mark() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::Moment;
 
     fn event(verb: &str, resource: &str, code: u16, decision: &str) -> String {
         serde_json::json!({
@@ -152,6 +159,23 @@ mod tests {
             "stageTimestamp": "2026-11-16T12:00:00.000000Z",
         })
         .to_string()
+    }
+
+    #[test]
+    fn a_lease_that_a_person_takes_is_a_write_and_that_of_a_job_is_not_among_them() {
+        let line = |user: &str, verb: &str| Line {
+            verb: verb.to_owned(),
+            user: user.to_owned(),
+            resource: "leases".to_owned(),
+            namespace: "argo".to_owned(),
+            name: "forge-bootstrap".to_owned(),
+            subresource: String::new(),
+            code: 200,
+            at: Moment::between(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH),
+        };
+        assert!(is_attempt(&line("sandbox-admin", "patch")));
+        assert!(!is_attempt(&line("sandbox-admin", "get")));
+        assert!(!is_attempt(&line("system:serviceaccount:argo:forge-executor", "patch")));
     }
 
     #[test]

@@ -99,10 +99,28 @@ impl GitRepository {
     /// # Errors
     /// When git refuses.
     pub fn commit_and_push(&self, message: &str) -> Result<String, GitError> {
+        let commit = self.commit(message)?;
+        self.push(&commit)?;
+        Ok(commit)
+    }
+
+    /// Commits everything, changed or not, and gives the commit, which nobody else knows of until it is pushed.
+    ///
+    /// # Errors
+    /// When git refuses.
+    pub fn commit(&self, message: &str) -> Result<String, GitError> {
         self.git(&["add", "--all"])?;
         self.git(&["commit", "-q", "--allow-empty", "-m", message])?;
-        self.git(&["push", "-q", &self.remote, &format!("HEAD:refs/heads/{}", self.branch)])?;
         Ok(self.git(&["rev-parse", "HEAD"])?.trim().to_owned())
+    }
+
+    /// Moves the branch on to a commit.
+    ///
+    /// # Errors
+    /// When git refuses.
+    pub fn push(&self, commit: &str) -> Result<(), GitError> {
+        self.git(&["push", "-q", &self.remote, &format!("{commit}:refs/heads/{}", self.branch)])?;
+        Ok(())
     }
 
     fn git(&self, args: &[&str]) -> Result<String, GitError> {

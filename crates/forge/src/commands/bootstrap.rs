@@ -87,6 +87,9 @@ pub(crate) struct Arguments {
     /// How long each part of Argo may take to come up, and as long again to go back where it does not
     #[arg(long, value_name = "DURATION", default_value_t = TIMEOUT)]
     timeout: Duration,
+    /// Something needs volumes: before anything is written, one of the default StorageClass is made and mounted
+    #[arg(long, conflicts_with_all = ["check", "print", "credentials"])]
+    storage: bool,
     /// Say what is missing or different, and write nothing: exit 0 where nothing is, else 1
     #[arg(long, conflicts_with = "print")]
     check: bool,
@@ -163,7 +166,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let events = Some(Events::new(&repository.installation, selected));
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
-    let purpose = Purpose { root: rooted, ..purpose };
+    let purpose = Purpose { root: rooted, storage: arguments.storage, ..purpose };
     if arguments.output != Format::Text && !arguments.print && !arguments.check {
         return Err(Failure::new(
             Code::BadArgument,

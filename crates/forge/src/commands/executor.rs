@@ -101,7 +101,7 @@ impl Args for Flags {
         flags().fold(command, |command, (input, name)| {
             let flag = Arg::new(name).long(name).help(input.what());
             command.arg(match input {
-                Input::DryRun | Input::Watch => {
+                Input::DryRun | Input::Storage | Input::Watch => {
                     flag.value_name("BOOLEAN").num_args(0..=1).require_equals(true).default_missing_value("true")
                 }
                 _ => flag.value_name("VALUE"),
@@ -192,6 +192,7 @@ mod tests {
         assert_eq!(parsed(&["--dry-run=false", "--runner", "pod"])[&Input::DryRun], "false");
         assert!(Entry::try_parse_from(["executor", "deploy", "--dry-run", "false"]).is_err());
         assert_eq!(parsed(&["--watch"])[&Input::Watch], "true");
+        assert_eq!(parsed(&["--storage"])[&Input::Storage], "true");
         let page = Entry::try_parse_from(["executor", "validate", "--report-html", "page.html"]).unwrap();
         assert!(matches!(page.command, Command::Validate(validated) if validated.report_html.is_some()));
         assert!(Entry::try_parse_from(["executor", "deploy", "--report-html", "page.html"]).is_err());

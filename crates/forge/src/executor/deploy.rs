@@ -1,7 +1,7 @@
 //! `executor deploy`: read, phase 0 and phase 1 where they are not behind us, then the run in this very process: the
 //! executor's Job is the run's Job (SPEC.md sections 4 and 5). Where nothing is left to do, nothing is written.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forge_core::code::Code;
 use forge_core::executor::{Access, Input, Inputs, Level};
@@ -54,12 +54,14 @@ pub(super) async fn deploy(
     let cluster = Cluster::reach(&inputs.access, &variable(Input::KubeconfigData)).await?;
     let account = mounted(inputs, options);
     let data = variable(Input::KubeconfigData);
-    let looked = phase_one::looked(&cluster, inputs, &desired, account, &variable(Input::Image)).await?;
+    let warn = |line: &str| session.log(Level::Warn, BOOTSTRAP, "", line);
+    let image = variable(Input::Image);
+    let looked = phase_one::looked(&cluster, inputs, &desired, account.as_deref(), &image, warn).await?;
     let (Prepared::Yes(places) | Prepared::No(places)) = &looked;
     let places = places.clone();
     let environments = vec![inputs.environment.clone()];
     let purpose = preflight::purpose(Some(installation), &places.workflows, &places.image, environments);
-    let purpose = Purpose { root: desired.repository().applies_root(), ..purpose };
+    let purpose = Purpose { root: desired.repository().applies_root(), storage: inputs.storage, ..purpose };
     let say = |line: &str| session.log(Level::Info, BOOTSTRAP, "", line);
     let parts = phase_one::installing(inputs, &desired, &purpose, say)?;
     // What Helm installs is part of it: where that is gone, all of phase 1 is done again, and phase 0 before it.
@@ -108,10 +110,10 @@ pub(super) async fn deploy(
         }
     }
     let place = Place { cluster, places };
-    let argocd = if account {
-        mounted_argocd(options)?
-    } else {
-        ArgoCd::through(&place.cluster, &place.places.workflows).await?
+    let argocd = match &account {
+        // Who has just prepared the cluster has the Secret as it is now; the kubelet brings it into the folder a while later.
+        Some(folder) if installed != Some(false) => mounted_argocd(folder)?,
+        _ => ArgoCd::through(&place.cluster, &place.places.workflows).await?,
     };
     let made = Made {
         plan: &desired.plan,
@@ -128,15 +130,15 @@ pub(super) async fn deploy(
     session.phase(traces, ORCHESTRATION, None, work).await
 }
 
-/// Argo CD's address and token are mounted, and it can be reached by that address.
-pub(super) fn mounted(inputs: &Inputs, options: &Options) -> bool {
-    let there = |name: &str| Path::exists(&options.secrets.join("argocd").join(name));
-    inputs.access == Access::InCluster && there("server") && there("token")
+/// Where Argo CD's address and token are mounted, if they are and it can be reached by that address.
+pub(super) fn mounted(inputs: &Inputs, options: &Options) -> Option<PathBuf> {
+    let folder = options.secrets.join("argocd");
+    let there = |name: &str| folder.join(name).exists();
+    (inputs.access == Access::InCluster && there("server") && there("token")).then_some(folder)
 }
 
-/// Argo CD by the address and the token that are mounted.
-pub(super) fn mounted_argocd(options: &Options) -> Result<ArgoCd, Failure> {
-    let folder = options.secrets.join("argocd");
+/// Argo CD by the address and the token that are mounted here.
+pub(super) fn mounted_argocd(folder: &Path) -> Result<ArgoCd, Failure> {
     ArgoCd::mounted(&format!("@{}", folder.join("server").display()), &folder.join("token"))
 }
 

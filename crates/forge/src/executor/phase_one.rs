@@ -2,6 +2,7 @@
 //! is Forge's own.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use forge_core::code::Code;
 use forge_core::executor::{Input, Inputs};
@@ -16,10 +17,11 @@ use forge_core::token;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::deploy::mounted_argocd;
 use super::desired::{self, Desired};
 use super::{Options, Stopped};
 use crate::account::{self, Stored};
-use crate::argocd::ArgoCd;
+use crate::argocd::{ACCOUNT, ArgoCd};
 use crate::bootstrap::root::{self, Rooting};
 use crate::bootstrap::{Events, Wanted, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
@@ -36,7 +38,8 @@ pub(super) enum Prepared {
     No(Places),
 }
 
-/// Looks where a cluster stands. Reads only, and only what the account of a run may read.
+/// Looks where a cluster stands. Reads only, and only what the account of a run may read. `mounted` is where the Secret of the
+/// Argo CD account is mounted, if it is; `warn` hears of what somebody else has to do about it.
 ///
 /// # Errors
 /// When it cannot be told, or when it is not known with what to prepare it.
@@ -44,8 +47,9 @@ pub(super) async fn looked(
     cluster: &Cluster,
     inputs: &Inputs,
     desired: &Desired,
-    mounted: bool,
+    mounted: Option<&Path>,
     variable: &str,
+    warn: impl Fn(&str),
 ) -> Result<Prepared, Failure> {
     let workflows = inputs.workflows_namespace.as_str();
     let argocd = desired.repository().installation.argo.namespace.as_str();
@@ -56,7 +60,7 @@ pub(super) async fn looked(
         Some(places) if same => {
             has_receipt(cluster, places, &inputs.environment).await?
                 && seen(cluster, &project).await?.is_some()
-                && (mounted || has_token(cluster, workflows).await?)
+                && has_token(cluster, workflows, mounted, warn).await?
                 && root_is_settled(cluster, inputs, desired).await?
         }
         _ => false,
@@ -135,16 +139,41 @@ async fn root_is_settled(cluster: &Cluster, inputs: &Inputs, desired: &Desired) 
     root::settled(cluster, &rooting).await
 }
 
-/// Argo CD's token is there, another one is not due, and Argo CD does not refuse it. One that Forge did not make is whoever's gave
-/// it to renew.
-async fn has_token(cluster: &Cluster, workflows: &str) -> Result<bool, Failure> {
-    let secret = seen(cluster, &account::secret_path(workflows)).await?;
-    let Some(stored) = secret.as_ref().and_then(Stored::read) else { return Ok(false) };
-    if stored.id.is_some() && stored.is_due(Timestamp::now()) {
+/// Argo CD's token is there, another one is not due, and Argo CD does not refuse it. Whoever has it mounted and may not replace it,
+/// as the account of a run, goes on with it as long as it lasts, and says so.
+async fn has_token(
+    cluster: &Cluster,
+    workflows: &str,
+    mounted: Option<&Path>,
+    warn: impl Fn(&str),
+) -> Result<bool, Failure> {
+    let Some(folder) = mounted else {
+        let secret = seen(cluster, &account::secret_path(workflows)).await?;
+        let Some(stored) = secret.as_ref().and_then(Stored::read) else { return Ok(false) };
+        let argocd = ArgoCd::proxied(cluster, &stored.server, stored.token.clone());
+        return Ok(wanting(&stored, argocd.as_ref()).await.is_none());
+    };
+    // What cannot be read is told of where it is needed.
+    let Some(stored) = Stored::mounted(folder) else { return Ok(true) };
+    let Some(why) = wanting(&stored, mounted_argocd(folder).ok().as_ref()).await else { return Ok(true) };
+    if may(cluster, workflows, ("", "secrets"), "patch").await? {
         return Ok(false);
     }
-    let Some(argocd) = ArgoCd::proxied(cluster, &stored.server, stored.token) else { return Ok(true) };
-    Ok(!is_refused(&argocd.who().await))
+    let ends = stored.ends().filter(|ends| *ends > Timestamp::now());
+    let ends = ends.map_or_else(String::new, |ends| format!(", ends at {ends}"));
+    warn(&format!(
+        "the mounted token of the Argo CD account `{ACCOUNT}` {why}{ends}, and this account may not replace it: `forge rotate`, `forge bootstrap`, or `rotate.schedule` of Forge's chart does"
+    ));
+    Ok(true)
+}
+
+/// Why a token does not count; nothing where it does. One that Forge did not make is whoever's gave it to renew.
+async fn wanting(stored: &Stored, argocd: Option<&ArgoCd>) -> Option<String> {
+    let stale = stored.stale(Timestamp::now()).filter(|_| stored.id.is_some());
+    if stale.is_some() {
+        return stale;
+    }
+    is_refused(&argocd?.who().await).then(|| "is refused by Argo CD".to_owned())
 }
 
 /// An Argo CD that was installed anew knows none of the tokens of the one before it. One that does not answer says nothing about
@@ -246,12 +275,37 @@ pub(super) async fn prepared(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
     use std::fs;
+    use std::net::TcpListener;
 
-    use forge_core::executor::{Action, Given, resolve};
+    use base64::Engine as _;
+    use forge_core::executor::{Access, Action, Given, resolve};
+    use forge_core::render::IMAGE_ANNOTATION;
+    use forge_testkit::http::{Request, reply};
+    use serde_json::json;
 
     use super::*;
     use crate::executor::desired;
+
+    /// What is given for `dev`.
+    fn inputs() -> Inputs {
+        let given = [
+            (Input::Environment, "dev"),
+            (Input::Domain, "dev.example.com"),
+            (Input::GitRepository, "https://git.example.com/p.git"),
+            (Input::GitRevision, "main"),
+        ];
+        let given = Given {
+            action: Action::Deploy,
+            prefix: "",
+            flags: given.iter().map(|(input, text)| (*input, (*text).to_owned())).collect(),
+            variables: BTreeMap::new(),
+            file: None,
+        };
+        resolve(&given).unwrap()
+    }
 
     /// A repository with one environment that pushes start, and what its env.yaml says.
     fn desired(config: Option<&str>) -> Desired {
@@ -273,21 +327,8 @@ mod tests {
         if let Some(text) = config {
             fs::write(tree.join("dev/env.yaml"), text).unwrap();
         }
-        let given = [
-            (Input::Environment, "dev"),
-            (Input::Domain, "dev.example.com"),
-            (Input::GitRepository, "https://git.example.com/p.git"),
-            (Input::GitRevision, "main"),
-        ];
-        let given = Given {
-            action: Action::Deploy,
-            prefix: "",
-            flags: given.iter().map(|(input, text)| (*input, (*text).to_owned())).collect(),
-            variables: std::collections::BTreeMap::new(),
-            file: None,
-        };
         let commit = "0123456789abcdef0123456789abcdef01234567".parse().unwrap();
-        desired::judged(&resolve(&given).unwrap(), folder, commit).unwrap_or_else(|failure| panic!("{failure:?}"))
+        desired::judged(&inputs(), folder, commit).unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
     #[test]
@@ -309,6 +350,90 @@ mod tests {
             [Ok(Some("forge".to_owned())), error(403), error(503), Err(ClusterError::Unreachable(String::new()))]
         {
             assert!(!is_refused(&other), "{other:?}");
+        }
+    }
+
+    /// A cluster that is prepared for `dev`, with an Argo CD at the same address: `replaces` is whether the account may replace the
+    /// token, `accepts` whether Argo CD accepts it.
+    async fn served(replaces: bool, accepts: bool) -> (Cluster, String) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (places, environment): (_, EnvironmentName) = (Places::default(), "dev".parse().unwrap());
+        let plugin = json!({"metadata": {"annotations": {IMAGE_ANNOTATION: places.image}}});
+        let receipt = render::receipts(&places, std::slice::from_ref(&environment)).remove(0).object;
+        let who = if accepts { json!({"username": "forge"}) } else { json!({}) };
+        let answers = BTreeMap::from([
+            ("/api/v1/namespaces/argo/configmaps/forge-executor-plugin", plugin),
+            ("/api/v1/namespaces/argo/configmaps/forge-bootstrap-dev", receipt),
+            ("/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev", json!({})),
+            ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"status": {"allowed": replaces}})),
+            ("/api/v1/session/userinfo", who),
+        ]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let answers = answers.clone();
+                std::thread::spawn(move || {
+                    let Some(request) = Request::read(&stream) else { return };
+                    let missing = json!({"kind": "Status", "code": 404, "message": "none", "reason": "NotFound"});
+                    let path = request.uri.split('?').next().unwrap_or_default();
+                    let (code, answer) = answers.get(path).map_or((404, &missing), |answer| (200, answer));
+                    reply(&stream, code, &[], &answer.to_string());
+                });
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": address}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        fs::write(&kubeconfig, text.to_string()).unwrap();
+        let access = Access::Path(kubeconfig.display().to_string());
+        (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), address)
+    }
+
+    /// The Secret of the account as it is mounted, with a token of this life.
+    fn mount(address: &str, issued: i64, expires: i64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let claims = json!({"sub": "forge:apiKey", "jti": "forge-1", "iat": issued, "exp": expires});
+        let payload = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims.to_string());
+        let token = format!("e30.{payload}.c2ln");
+        for (name, text) in [("server", address), ("token", token.as_str()), ("token-id", "forge-1")] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[tokio::test]
+    async fn a_mounted_token_that_does_not_count_is_replaced_by_who_may_and_told_of_by_who_may_not() {
+        const DAY: i64 = 86_400;
+        let (desired, now) = (desired(None), Timestamp::now().as_second());
+        // For how many days it is there and how many it has left, whether Argo CD accepts it, and why it does not count.
+        for (since, left, accepts, why) in [
+            (1, 29, true, None),
+            (25, 5, true, Some("is due to be replaced")),
+            (31, -1, false, Some("ended at")),
+            // Argo CD was installed anew.
+            (1, 29, false, Some("is refused by Argo CD")),
+        ] {
+            for replaces in [true, false] {
+                let (cluster, address) = served(replaces, accepts).await;
+                let folder = mount(&address, now - since * DAY, now + left * DAY);
+                let said = RefCell::new(Vec::new());
+                let warn = |line: &str| said.borrow_mut().push(line.to_owned());
+                let looked = looked(&cluster, &inputs(), &desired, Some(folder.path()), "IMAGE", warn).await.unwrap();
+                // Whoever may do it does all of phase 1, which makes another one.
+                assert_eq!(matches!(looked, Prepared::Yes(_)), why.is_none() || !replaces, "{why:?} {replaces}");
+                let said: Vec<String> = said.into_inner();
+                assert_eq!(said.len(), usize::from(why.is_some() && !replaces), "{said:?}");
+                if let (Some(why), Some(line)) = (why, said.first()) {
+                    assert!(line.contains(why) && line.contains("`forge rotate`"), "{line}");
+                    assert_eq!(line.contains(", ends at "), left > 0, "{line}");
+                }
+            }
         }
     }
 }

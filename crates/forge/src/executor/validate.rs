@@ -32,7 +32,7 @@ pub(super) async fn validate(
     session.log(Level::Info, READ, "", &format!("{nodes} nodes of {read} at {commit}"));
     let variable = format!("{prefix}{}", Input::KubeconfigData.variable());
     let cluster = Cluster::reach(&inputs.access, &variable).await?;
-    let argocd = if deploy::mounted(inputs, options) { Some(deploy::mounted_argocd(options)?) } else { None };
+    let argocd = deploy::mounted(inputs, options).map(|folder| deploy::mounted_argocd(&folder)).transpose()?;
     let tree = desired.files();
     let question = Question {
         usable: desired.usable(),

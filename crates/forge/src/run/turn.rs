@@ -93,24 +93,37 @@ impl Event<'_> {
         let mut said = String::new();
         loop {
             let done = match self.looked().await {
-                Ok((seats, leases)) => match step(self.name, &seats) {
+                Ok((seats, leases)) => match step(self.name, &seats, Timestamp::now()) {
                     Step::Deploy => return Ok(None),
                     Step::Leave(waiting) => return Ok(Some(waiting)),
                     Step::Take(seat) => self.take(seat, leases.of(seat)).await,
                     Step::Give(seat) => self.give(seat).await,
-                    Step::Wait(busy) => {
-                        if busy != said {
-                            say(&format!("waiting for {busy}"));
-                            said = busy;
-                        }
-                        tokio::time::sleep(AGAIN).await;
-                        self.renew(Seat::Next).await
+                    Step::Wait(busy) => self.stays(format!("waiting for {busy}"), AGAIN, &mut said, say).await,
+                    Step::Gather(rest) => {
+                        let why = "the last turn began just now; waiting for what is pushed with this".to_owned();
+                        self.stays(why, rest.unsigned_abs().min(AGAIN), &mut said, say).await
                     }
                 },
                 Err(error) => Err(error),
             };
             unless_fatal(done, say).await?;
         }
+    }
+
+    /// Lets time pass on the seat of who waits, and says why, once.
+    async fn stays(
+        &self,
+        why: String,
+        pause: Duration,
+        said: &mut String,
+        say: &mut impl FnMut(&str),
+    ) -> Result<(), ClusterError> {
+        if why != *said {
+            say(&why);
+            *said = why;
+        }
+        tokio::time::sleep(pause).await;
+        self.renew(Seat::Next).await
     }
 
     /// The run that is in progress, if one is.
@@ -153,7 +166,12 @@ impl Event<'_> {
         let next = self.cluster.get(&self.path(Seat::Next)).await?;
         let turn = self.cluster.get(&self.path(Seat::Turn)).await?;
         let run = self.run().await?;
-        let seats = Seats { next: next.as_ref().and_then(sitting), turn: turn.as_ref().and_then(sitting), run };
+        let seats = Seats {
+            next: next.as_ref().and_then(sitting),
+            turn: turn.as_ref().and_then(sitting),
+            taken: turn.as_ref().and_then(taken),
+            run,
+        };
         Ok((seats, Leases { next, turn }))
     }
 
@@ -260,6 +278,11 @@ fn sitting(lease: &Value) -> Option<Sitting> {
     lease::holder(lease).map(|holder| Sitting { name: holder.run, alive: holder.alive })
 }
 
+/// When a seat was taken last: who stands up leaves that.
+fn taken(lease: &Value) -> Option<Timestamp> {
+    lease.pointer("/spec/acquireTime").and_then(Value::as_str)?.parse().ok()
+}
+
 /// The Leases of the seats, as they were read.
 struct Leases {
     next: Option<Value>,
@@ -299,5 +322,13 @@ mod tests {
         assert_eq!(sitting(&lease("a", &now)), Some(Sitting { name: "a".to_owned(), alive: true }));
         let gone = Sitting { name: "a".to_owned(), alive: false };
         assert_eq!(sitting(&lease("a", "2020-01-01T00:00:00.000000Z")), Some(gone));
+    }
+
+    #[test]
+    fn when_a_seat_was_taken_is_known_also_where_it_was_given_back() {
+        let at: Timestamp = "2026-01-02T03:04:05.678901Z".parse().unwrap();
+        let lease = json!({"spec": {"holderIdentity": "", "acquireTime": lease::micro(at), "renewTime": "no time"}});
+        assert_eq!((sitting(&lease), taken(&lease)), (None, Some(at)));
+        assert_eq!(taken(&json!({"spec": {"holderIdentity": "a"}})), None);
     }
 }

@@ -269,9 +269,18 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     unchanged(&role(&bare, &json!({})));
     same(&bare, &by_forge);
 
-    // From nothing.
+    // From nothing; but not where something needs volumes and nobody makes any.
     bare.clear();
-    let first = role(&bare, &json!({}));
+    let needed = json!({"forge_bootstrap_storage": true});
+    let annotated = |mark: &str| {
+        let mark = format!("storageclass.kubernetes.io/is-default-class{mark}");
+        bare.sandbox().kubectl(&["annotate", "storageclass", "local", &mark, "--overwrite"]);
+    };
+    annotated("-");
+    let refused = role(&bare, &needed);
+    annotated("=true");
+    assert!(refused.code != 0 && refused.stdout.contains("FORGE-B008"), "{}", refused.stdout);
+    let first = role(&bare, &needed);
     assert!(changed(&first) > 0, "{}", first.stdout);
     deployed(&bare);
     same(&bare, &by_forge);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::OnceLock;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forge_core::digest::{Digest, hex};
@@ -19,6 +20,12 @@ use crate::stage::{PATIENCE, Stage};
 const ENVIRONMENT: &str = "forge.projectcatalyst.io/environment";
 /// How long Argo Events may take to bring its bus and its pods up.
 const EVENTS_UP: Duration = Duration::from_secs(300);
+/// From one push of a burst to the next: a hundred of them within ten seconds.
+const PACE: Duration = Duration::from_millis(90);
+/// What a Job says under whose run the branch moved on: its node is never proven then (SPEC.md section 6).
+const MOVED: &str = "changed after the commit of this run";
+/// What an EventSource says that found too few servers.
+const TOO_FEW: &str = "no suitable peers for placement";
 
 fn platform() -> &'static Platform {
     static PLATFORM: OnceLock<Platform> = OnceLock::new();
@@ -26,16 +33,20 @@ fn platform() -> &'static Platform {
 }
 
 /// A bus whose three servers started at once may have come to an agreement of two (docs/guides/triggers.md, "When nothing is
-/// heard"): what the guide says is done, a few times at most.
-fn assembled_again(times: &mut u32) {
-    let sandbox = &platform().sandbox;
-    let log = sandbox.try_kubectl(&["logs", "-n", "argo", "-l", "eventsource-name=forge-push", "--tail=50"], None);
-    if *times < 3 && log.stdout.contains("no suitable peers") {
-        *times += 1;
-        sandbox.kubectl(&["delete", "pods", "-n", "argo", "-l", "eventbus-name=forge"]);
-        sandbox.kubectl(&["rollout", "status", "-n", "argo", "statefulset/eventbus-forge-js", "--timeout=120s"]);
-        sandbox.kubectl(&["delete", "pods", "-n", "argo", "-l", "eventsource-name=forge-push"]);
+/// heard"): what the guide says is done. Where the EventSource is just being started once more it comes to nothing, and is
+/// done again.
+fn assembled_again(stage: &Stage) {
+    let args = ["logs", "-n", "argo", "-l", "eventsource-name=forge-push", "--tail=50"];
+    if platform().sandbox.try_kubectl(&args, None).stdout.contains(TOO_FEW) {
+        bootstrapped(stage);
     }
+}
+
+/// `forge bootstrap`; gives what it said.
+fn bootstrapped(stage: &Stage) -> String {
+    let made = stage.forge(&["bootstrap", "--image", platform().image()]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    format!("{}{}", made.stdout, made.stderr)
 }
 
 /// The SHA-256 of some bytes.
@@ -99,7 +110,6 @@ impl Ordered {
             if ended.code == 0 { Ok(()) } else { Err(ended.stderr) }
         });
         let selector = format!("sensor-name=forge-{}", stage.environment.name);
-        let mut halves = 0;
         for selector in ["eventsource-name=forge-push", selector.as_str()] {
             eventually("a pod of Argo Events is ready", EVENTS_UP, || {
                 let ended = sandbox.try_kubectl(
@@ -109,7 +119,7 @@ impl Ordered {
                 if ended.code == 0 {
                     return Ok(());
                 }
-                assembled_again(&mut halves);
+                assembled_again(&stage);
                 Err(ended.stderr)
             });
         }
@@ -171,22 +181,27 @@ impl Ordered {
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Waits until so many Jobs were made and all have ended.
+    /// Waits until so many Jobs were made and all have ended well.
     fn settled(&self, jobs: usize) {
+        self.settled_but(jobs, None);
+    }
+
+    /// The same, where a Job may fail that says this.
+    fn settled_but(&self, jobs: usize, forgiven: Option<&str>) {
         eventually("all Jobs have ended", PATIENCE * 2, || {
             let found = self.jobs();
             let is = |job: &Value, condition: &str| {
                 let conditions = job["status"]["conditions"].as_array();
                 conditions.is_some_and(|all| all.iter().any(|c| c["type"] == condition && c["status"] == "True"))
             };
-            let failed = found.iter().find(|job| is(job, "Failed"));
-            if let Some(job) = failed {
+            for job in found.iter().filter(|job| is(job, "Failed")) {
                 let job = format!("job/{}", job["metadata"]["name"].as_str().unwrap_or_default());
-                panic!("{job} failed: {}", self.stage.kubectl(&["logs", "-n", "argo", &job, "--tail=40"]));
+                let log = self.stage.kubectl(&["logs", "-n", "argo", &job, "--tail=-1"]);
+                assert!(forgiven.is_some_and(|text| log.contains(text)), "{job} failed: {log}");
             }
-            let done = found.iter().filter(|job| is(job, "Complete")).count();
+            let done = found.iter().filter(|job| is(job, "Complete") || is(job, "Failed")).count();
             let all = found.len();
-            if all >= jobs && done == all { Ok(()) } else { Err(format!("{done} of {all} Jobs are complete")) }
+            if all >= jobs && done == all { Ok(()) } else { Err(format!("{done} of {all} Jobs have ended")) }
         });
         assert_eq!(self.jobs().len(), jobs);
     }
@@ -210,6 +225,7 @@ fn a_signed_push_starts_one_run_others_none_and_a_hundred_at_once_at_most_two() 
     at_most_two_runs_for_a_hundred_pushes(&ordered);
     drift_is_told_and_not_healed(&ordered);
     a_clock_starts_one_run_in_a_minute(&ordered);
+    servers_that_agreed_on_too_few_begin_anew(&ordered);
 }
 
 fn one_run_for_a_signed_push_and_none_for_others(ordered: &Ordered) {
@@ -279,23 +295,32 @@ fn a_sensor_makes_no_other_job(ordered: &Ordered) {
 
 fn at_most_two_runs_for_a_hundred_pushes(ordered: &Ordered) {
     let stage = &ordered.stage;
+    let repository = &stage.environment.repository;
     let (jobs, runs) = (ordered.jobs().len(), stage.runs().len());
+    // Made beforehand, so that pushing is all that takes its time.
+    let committed = |n: u32| {
+        let (file, content) = config_map("first", &format!("{n} of many"));
+        repository.write(&[(format!("apps/first/{file}"), content)]).unwrap();
+        repository.commit(&format!("{n} of many")).unwrap()
+    };
+    let commits: Vec<String> = (0..100).map(committed).collect();
     let begun = Instant::now();
     let mut before = "f".repeat(40);
-    let mut last = String::new();
-    for n in 0..100 {
-        // The branch really moves before the last of them is told of.
-        let after = if n == 99 { ordered.changed("the last of many") } else { commit(n + 1000) };
-        assert_eq!(ordered.signed(&push(&before, &after)), 200);
-        (before, last) = (after.clone(), after);
+    for (n, after) in (0_u32..).zip(&commits) {
+        thread::sleep((begun + PACE * n).saturating_duration_since(Instant::now()));
+        repository.push(after).unwrap();
+        assert_eq!(ordered.signed(&push(&before, after)), 200);
+        before.clone_from(after);
     }
-    // How fast a machine sends them is told and not judged: what counts is how many runs they give.
-    let _ = writeln!(std::io::stderr(), "100 pushes were heard within {:.1} s", begun.elapsed().as_secs_f64());
-    ordered.settled(jobs + 100);
+    let took = begun.elapsed();
+    let _ = writeln!(std::io::stderr(), "100 pushes were heard within {:.1} s", took.as_secs_f64());
+    ordered.settled_but(jobs + 100, Some(MOVED));
+    // A machine that cannot push as fast gets one more for each further ten seconds.
+    let most = 2 + usize::try_from(took.as_secs() / 10).unwrap();
     let more = stage.runs().len() - runs;
-    assert!((1..=2).contains(&more), "{more} runs: {:?}", stage.runs());
+    assert!((1..=most).contains(&more), "{more} runs: {:?}", stage.runs());
     let header = stage.ended();
-    assert_eq!((&header["ended"]["verdict"], &header["commit"]), (&json!("done"), &json!(last)));
+    assert_eq!((&header["ended"]["verdict"], &header["commit"]), (&json!("done"), &json!(before)));
 }
 
 fn drift_is_told_and_not_healed(ordered: &Ordered) {
@@ -317,17 +342,17 @@ fn drift_is_told_and_not_healed(ordered: &Ordered) {
 fn a_clock_starts_one_run_in_a_minute(ordered: &Ordered) {
     let stage = &ordered.stage;
     let now = || Timestamp::now().strftime("%Y%m%dt%H%M").to_string();
-    let bootstrapped = |installation: &str, why: &str| {
+    let changed = |installation: &str, why: &str| {
         stage.environment.push(&[("forge.yaml".to_owned(), installation.to_owned())], why);
-        let made = stage.forge(&["bootstrap", "--image", platform().image()]);
-        assert_eq!(made.code, 0, "{}", made.stderr);
+        let said = bootstrapped(stage);
+        assert!(!said.contains("begins anew"), "{said}");
     };
     let file = stage.environment.repository.folder().join("forge.yaml");
     let without = std::fs::read_to_string(file).unwrap();
     let with = without.replace("sync: ordered", "sync: ordered, schedule: \"* * * * *\"");
     assert_ne!(with, without);
     let (runs, begun) = (stage.runs().len(), now());
-    bootstrapped(&with, "a clock");
+    changed(&with, "a clock");
     let prefix = format!("forge-{}-at-", stage.environment.name);
     let minutes = || {
         let minute = |job: &Value| Some(job["metadata"]["name"].as_str()?.strip_prefix(&prefix)?.to_owned());
@@ -337,7 +362,7 @@ fn a_clock_starts_one_run_in_a_minute(ordered: &Ordered) {
         if minutes().is_empty() { Err("no Job of a minute".to_owned()) } else { Ok(()) }
     });
     // It goes with the schedule.
-    bootstrapped(&without, "no clock");
+    changed(&without, "no clock");
     let clock = format!("forge-at-{}", stage.environment.name);
     let selector = format!("eventsource-name={clock}");
     eventually("the clock is gone", EVENTS_UP, || {
@@ -345,7 +370,8 @@ fn a_clock_starts_one_run_in_a_minute(ordered: &Ordered) {
         let pods = stage.kubectl(&["get", "pods", "-n", "argo", "-l", &selector, "-o", "name"]);
         if source.trim().is_empty() && pods.trim().is_empty() { Ok(()) } else { Err(format!("{source}{pods}")) }
     });
-    ordered.settled(ordered.jobs().len());
+    // Jobs of the burst are there too.
+    ordered.settled_but(ordered.jobs().len(), Some(MOVED));
     let (minutes, ended) = (minutes(), now());
     let each: BTreeSet<&String> = minutes.iter().collect();
     assert_eq!(each.len(), minutes.len(), "{minutes:?}");
@@ -354,4 +380,49 @@ fn a_clock_starts_one_run_in_a_minute(ordered: &Ordered) {
     assert!(stage.runs().len() > runs);
     let name = stage.options.application("first");
     stage.kubectl(&["get", "configmap", "first", "-n", &name]);
+}
+
+/// Three servers that start at once seldom agree on too few, so what an EventSource says then is said by another pod, in its
+/// place. Nothing is heard when it is over, until they are up again.
+fn servers_that_agreed_on_too_few_begin_anew(ordered: &Ordered) {
+    let stage = &ordered.stage;
+    let (servers, source) = ("eventbus-name=forge", "eventsource-name=forge-push");
+    let scaled = |replicas: &str| {
+        stage.kubectl(&["scale", "deployment", "-n", "argo", "-l", source, &format!("--replicas={replicas}")]);
+    };
+    // Pods that are there and not about to go.
+    let staying = |selector: &str| {
+        let list = stage.environment.json(&["get", "pods", "-n", "argo", "-l", selector]);
+        let uid = |pod: &Value| {
+            let metadata = &pod["metadata"];
+            metadata["deletionTimestamp"].is_null().then(|| metadata["uid"].as_str().unwrap().to_owned())
+        };
+        list["items"].as_array().unwrap().iter().filter_map(uid).collect::<BTreeSet<String>>()
+    };
+    let before = staying(servers);
+    assert_eq!(before.len(), 3, "{before:?}");
+    scaled("0");
+    eventually("no EventSource is wanted", PATIENCE, || {
+        let pods = staying(source);
+        if pods.is_empty() { Ok(()) } else { Err(format!("{pods:?}")) }
+    });
+    stage.kubectl(&["delete", "pods", "-n", "argo", "-l", source, "--force", "--grace-period=0"]);
+    let fallen = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "fallen", "namespace": "argo", "labels": {"eventsource-name": "forge-push"}},
+        "spec": {
+            "restartPolicy": "Never",
+            // It tells which command it does not know, and fails.
+            "containers": [{"name": "main", "image": platform().image(), "command": ["forge", TOO_FEW]}],
+        },
+    });
+    let made = platform().sandbox.try_kubectl(&["create", "-f", "-"], Some(&fallen.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    stage.kubectl(&["wait", "pod/fallen", "-n", "argo", "--for=jsonpath={.status.phase}=Failed", "--timeout=60s"]);
+    let said = bootstrapped(stage);
+    assert!(said.contains("EventBus forge begins anew"), "{said}");
+    // They take leave of each other before they go, which nobody waits for here.
+    assert!(staying(servers).is_disjoint(&before), "{before:?}");
+    assert_eq!(staying(source), BTreeSet::new());
+    scaled("1");
 }

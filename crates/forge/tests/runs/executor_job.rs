@@ -1,7 +1,8 @@
 //! From a bare cluster to a proven platform by nothing but Forge's own chart and a Job of the executor's image: Argo from charts
 //! in Git, Applications from the root of the repository, no input. Again, and nothing is written; with the account that
-//! installs taken away, and a run still goes; after the cluster was lost, and what runs is the same. Neither account asks
-//! for anything that it is not given, and neither is given what it does not ask for.
+//! installs taken away, and a run still goes; the token of Argo CD replaced by the calendar's Job, and the platform looked at by
+//! one that can only read; after the cluster was lost, and what runs is the same. No account asks for anything that it is
+//! not given, and none but the reader is given what it does not ask for.
 //!
 //! `tools/cluster` takes the sandbox down afterwards.
 
@@ -11,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use forge_core::preflight::Purpose;
-use forge_core::render::{EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT};
+use forge_core::render::{ARGOCD_SECRET, EXECUTOR_ACCOUNT, INSTALLER_ACCOUNT, READER_ACCOUNT, ROTATOR_ACCOUNT};
 use forge_core::rights::{self, Grant, Request};
 use forge_testkit::platform::{self, asked, attempts, mark};
 use forge_testkit::sandbox::{Sandbox, built_binary, eventually, forge_sandbox, run};
@@ -95,29 +96,39 @@ impl Bare {
         self.json(&[&["get"], arguments].concat())["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Makes a Job of the chart's template, as this account, and waits until it is done; gives all that it wrote.
-    fn job(&self, number: u32, account: &str) -> String {
-        let name = format!("forge-deploy-{ENVIRONMENT}-{number}");
-        let from = format!("--from=cronjob/forge-deploy-{ENVIRONMENT}");
+    /// Makes a Job of a template of the chart; gives its name.
+    fn begun(&self, template: &str, number: u32) -> String {
+        let (name, from) = (format!("{template}-{number}"), format!("--from=cronjob/{template}"));
         self.sandbox.kubectl(&["create", "job", &name, "-n", "argo", &from]);
+        name
+    }
+
+    /// Waits until a Job has ended, which ran as this account and from this image; gives whether it went well, and all that it
+    /// wrote.
+    fn ended(&self, name: &str, account: &str, image: &str) -> (bool, String) {
         let target = format!("job/{name}");
         let written = || self.sandbox.try_kubectl(&["logs", "-n", "argo", &target, "--tail=-1"], None).stdout;
-        eventually(&format!("Job {name} is done"), self.patience, || {
-            let job = self.json(&["get", "job", &name, "-n", "argo"]);
+        let well = eventually(&format!("Job {name} has ended"), self.patience, || {
+            let job = self.json(&["get", "job", name, "-n", "argo"]);
             let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let is = |kind: &str| conditions.iter().any(|found| found["type"] == kind && found["status"] == "True");
-            if is("Failed") {
-                panic!("{name} failed:\n{}", written());
-            }
-            if is("Complete") { Ok(()) } else { Err(written()) }
+            if is("Failed") || is("Complete") { Ok(is("Complete")) } else { Err(written()) }
         });
         for pod in self.items(&["pods", "-n", "argo", "-l", &format!("job-name={name}")]) {
             assert_eq!(pod["spec"]["serviceAccountName"], account);
-            let (_, digest) = self.executor.split_once('@').unwrap();
-            let image = pod["status"]["containerStatuses"][0]["imageID"].as_str().unwrap_or_default();
-            assert!(image.ends_with(digest), "{image} is not {}", self.executor);
+            let (_, digest) = image.split_once('@').unwrap();
+            let runs = pod["status"]["containerStatuses"][0]["imageID"].as_str().unwrap_or_default();
+            assert!(runs.ends_with(digest), "{runs} is not {image}");
         }
-        written()
+        (well, written())
+    }
+
+    /// Makes a Job that deploys, as this account, and waits until it is done; gives all that it wrote.
+    fn job(&self, number: u32, account: &str) -> String {
+        let name = self.begun(&format!("forge-deploy-{ENVIRONMENT}"), number);
+        let (well, text) = self.ended(&name, account, &self.executor);
+        assert!(well, "{name} failed:\n{text}");
+        text
     }
 
     /// Nodes that are proven by some run, by their names.
@@ -161,16 +172,19 @@ impl Bare {
         own.chain(others.map(|line| format!("{line:?}"))).collect()
     }
 
-    /// Neither account was refused anything, and each was seen to need everything that it is given, but for what a good day
-    /// does not need.
+    /// No account was refused anything, and each was seen to need everything that it is given, but for what a good day does not
+    /// need; the reader's table is for more than one platform has, and is held against what it asked for alone.
     fn rights_fit(&self, since: Timestamp) {
         let all = asked(&self.sandbox, since);
         let refused: Vec<_> = all.iter().filter(|asked| asked.forbidden).collect();
         assert!(refused.is_empty(), "{refused:#?}");
         let purpose = Purpose::default();
-        for (account, grants) in
-            [(INSTALLER_ACCOUNT, rights::installer()), (EXECUTOR_ACCOUNT, rights::grants(EXECUTOR_ACCOUNT))]
-        {
+        for (account, grants) in [
+            (INSTALLER_ACCOUNT, rights::installer()),
+            (EXECUTOR_ACCOUNT, rights::grants(EXECUTOR_ACCOUNT)),
+            (ROTATOR_ACCOUNT, rights::rotator()),
+            (READER_ACCOUNT, rights::reader()),
+        ] {
             let user = format!("system:serviceaccount:argo:{account}");
             let own = all.iter().filter(|asked| asked.user == user && !asked.request.is_review());
             let requests: BTreeSet<Request> = own.map(|asked| asked.request.clone()).collect();
@@ -179,6 +193,9 @@ impl Bare {
             let by_rule = |request: &&Request| !grants.iter().any(|grant: &Grant| grant.covers(request, &purpose));
             let beside: Vec<&Request> = requests.iter().filter(by_rule).collect();
             assert!(beside.is_empty(), "{account} has rights from elsewhere: {beside:#?}");
+            if account == READER_ACCOUNT {
+                continue;
+            }
             let unneeded: Vec<String> = grants.iter().flat_map(|grant| grant.unneeded(&requests, &purpose)).collect();
             assert_eq!(unneeded, Vec::<String>::new(), "{account} is given what it did not need");
         }
@@ -247,6 +264,24 @@ fn a_job_takes_a_bare_cluster_to_a_proven_platform_with_exactly_the_rights_that_
     assert_eq!(verdict(&text), "done", "{text}");
     let shown = ["get", "configmap", "web", "-n", "dev-web", "-o", "jsonpath={.data.text}"];
     assert_eq!(bare.sandbox.kubectl(&shown), "2");
+
+    // The token is replaced, and meanwhile an account looks that can only read. What is true of a platform is what
+    // `tests/runs/validate.rs` is about; here it is that nothing was hidden from it.
+    bare.install(&["installer.enabled=false", "executor.actions={deploy,validate}"]);
+    let stored = ["get", "secret", ARGOCD_SECRET, "-n", "argo", "-o", "jsonpath={.data.token-id}"];
+    let before = bare.sandbox.kubectl(&stored);
+    let rotation = bare.begun("forge-rotate", 1);
+    let look = bare.begun(&format!("forge-validate-{ENVIRONMENT}"), 1);
+    let (_, text) = bare.ended(&look, READER_ACCOUNT, &bare.executor);
+    assert!(["healthy", "degraded"].contains(&verdict(&text).as_str()), "{text}");
+    assert!(!text.contains("not-known"), "{text}");
+    let (well, text) = bare.ended(&rotation, ROTATOR_ACCOUNT, &bare.plugin);
+    assert!(well && text.contains("a new token, made by the account itself"), "{text}");
+    let after = bare.sandbox.kubectl(&stored);
+    assert!(after != before && !after.is_empty(), "{before} {after}");
+    // Whoever comes next has the new one.
+    let text = bare.job(4, EXECUTOR_ACCOUNT);
+    assert!(text.contains("nothing was written"), "{text}");
     bare.rights_fit(since);
 }
 

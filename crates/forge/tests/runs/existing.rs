@@ -8,6 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 
+use forge_core::install::chart;
+use forge_core::preflight::Component;
 use forge_testkit::order::Line;
 use forge_testkit::platform::{Platform, attempts, mark, merge};
 use forge_testkit::sandbox::{Ended, Sandbox, run};
@@ -164,8 +166,9 @@ fn an_argo_of_somebody_else_is_told_what_it_lacks_used_as_it_is_and_never_writte
     let existing = Existing::up();
     let image = existing.stage.environment.platform.image();
     let since = mark();
-    // As the charts come, but for Dex, whose image the sandbox does not have.
-    existing.both(RESET, &json!({"dex": {"enabled": false}}), &json!({}));
+    // As the charts come, but for Dex and for another version of Argo CD, whose images the sandbox does not have.
+    let tested = json!({"tag": chart(Component::Cd).app_version});
+    existing.both(RESET, &json!({"dex": {"enabled": false}, "global": {"image": tested}}), &json!({}));
 
     // Everything that is missing is told, and nothing is written to say so.
     let (code, told) = existing.check();
