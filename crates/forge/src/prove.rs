@@ -338,6 +338,10 @@ impl<'p> Way<'p> {
         let decision = decide(&self.wanted, &observed, now);
         self.entry.progress = progress;
         if matches!(decision, Decision::Failed(_)) && now < self.prover.deadline && self.is_hearsay(&observed) {
+            // That there is none only a list can tell, and one comes soon.
+            if application.is_none() {
+                return Next::Wait(AGAIN);
+            }
             if self.read().await.is_none() {
                 return Next::Wait(SOON);
             }
@@ -569,8 +573,7 @@ impl<'p> Way<'p> {
     async fn request_sync(&mut self, attempt: u32) -> Next {
         // Somebody may have stopped the run since this node was asked for: then nothing new starts. And what the feed shows may
         // be older than an attempt of ours, perhaps of a process that this one takes over from: none is asked for on hearsay.
-        let (may_start, is_next) = tokio::join!(self.prover.recorder.may_start(), self.is_next(attempt));
-        if !may_start || !is_next {
+        if !self.prover.recorder.may_start().await || !self.is_next(attempt).await {
             return Next::Wait(SOON);
         }
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };

@@ -47,6 +47,8 @@ pub(crate) struct Recorder {
     clearances: tokio::sync::Mutex<Option<(Instant, BTreeMap<NodeId, Clearance>)>>,
     /// Whether anybody conducts the run.
     pulse: Mutex<Pulse>,
+    /// When it was last said that nothing may start.
+    refused: Mutex<Option<Instant>>,
 }
 
 struct State {
@@ -134,6 +136,7 @@ impl Recorder {
             stored: watch::Sender::new(0),
             clearances: tokio::sync::Mutex::new(None),
             pulse: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -174,14 +177,33 @@ impl Recorder {
     /// False when somebody stopped the run, or it has ended, or nobody conducts it now, or that cannot be read. Only whoever
     /// conducts it lets proven nodes out of the window.
     pub(crate) async fn may_start(&self) -> bool {
+        let refused = || self.refused.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // However many nodes wait for it, a refusal is asked for again twice a second.
+        if refused().is_some_and(|at| at.elapsed() < LAZY) {
+            return false;
+        }
+        let may = self.may_start_now().await;
+        if !may {
+            *refused() = Some(Instant::now());
+        }
+        may
+    }
+
+    async fn may_start_now(&self) -> bool {
         let Some((cluster, namespace)) = &self.target else { return true };
         let header = path::object(&path::config_maps(namespace), &record_name(&self.plan.run, 0));
         let (found, lease) =
             tokio::join!(cluster.get(&header), lease::read(cluster, namespace, &self.plan.environment));
-        let (Ok(Some(found)), Ok(lease)) = (found, lease) else { return false };
-        let mut pulse = self.pulse.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let is_conducted = pulse.beats(lease.as_ref(), &self.plan.run, Instant::now());
-        drop(pulse);
+        let Ok(Some(found)) = found else { return false };
+        let is_conducted = match lease {
+            Ok(lease) => {
+                let mut pulse = self.pulse.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                pulse.beats(lease.as_ref(), &self.plan.run, Instant::now())
+            }
+            // A Role of before Leases were read: the header alone says it, as it did then.
+            Err(ClusterError::Refused { code: 403, .. }) => true,
+            Err(_) => false,
+        };
         if !is_conducted {
             return false;
         }
@@ -572,25 +594,25 @@ mod tests {
         let recorder = Recorder::new(Some((cluster, "argo".to_owned())), plan.clone(), BTreeMap::new());
         let put = |collection: &str, object: Value| fake.lock().unwrap().put(collection, object);
         put(&leases, renewed("r-1", &now));
-        assert!(!recorder.may_start().await, "there is no header");
+        assert!(!recorder.may_start_now().await, "there is no header");
         put(&records, record(&header, None));
-        assert!(recorder.may_start().await);
+        assert!(recorder.may_start_now().await);
         put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
         // Renewed between two looks, by a clock that is behind.
-        assert!(recorder.may_start().await);
+        assert!(recorder.may_start_now().await);
         put(&leases, renewed("r-2", &now));
-        assert!(!recorder.may_start().await, "another run has the Lease");
+        assert!(!recorder.may_start_now().await, "another run has the Lease");
         put(&leases, renewed("", &now));
-        assert!(!recorder.may_start().await, "nobody has it");
+        assert!(!recorder.may_start_now().await, "nobody has it");
         let late = Recorder::new(recorder.target.clone(), plan.clone(), BTreeMap::new());
         put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
-        assert!(!late.may_start().await, "nobody renews it");
+        assert!(!late.may_start_now().await, "nobody renews it");
         put(&leases, renewed("r-1", &now));
         put(&records, record(&header, Some("me")));
-        assert!(!recorder.may_start().await, "somebody stopped it");
+        assert!(!recorder.may_start_now().await, "somebody stopped it");
         header.ended = Some(Ended { at: Timestamp::now(), verdict: Verdict::Cancelled, message: None });
         put(&records, record(&header, None));
-        assert!(!recorder.may_start().await, "it has ended");
+        assert!(!recorder.may_start_now().await, "it has ended");
     }
 
     #[test]

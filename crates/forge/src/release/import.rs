@@ -620,18 +620,35 @@ fn same(before: &Layers, after: &Layers) -> Result<(), Failure> {
     Err(refused(message).hint("say --flatten, which takes what is rendered"))
 }
 
-/// Writes the files of a source as a folder that is there whole or not at all: who is killed, or has no room, can begin again.
+/// Writes the files of a source as a folder that is there whole or not at all: who is killed, or has no room, can begin again. A
+/// folder that is there, and empty, stays the same one: it may be mounted, or somebody stands in it.
 ///
 /// # Errors
 /// When that is not possible, or something is in the folder.
 pub(crate) fn appear(folder: &Path, files: &Files) -> Result<(), Failure> {
+    if folder.is_dir() {
+        return fill(folder, files);
+    }
     let mut tree = Tree::default();
     for (path, bytes) in files {
         tree.file(path, bytes.as_slice(), 0o644);
     }
-    // `.`, or a link to an empty folder, is that folder.
-    let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    layout_folder::appear(&place, &tree).map_err(|error| Failure::write(format!("`{}`", shown(folder)), &error))
+    layout_folder::appear(folder, &tree).map_err(|error| Failure::write(format!("`{}`", shown(folder)), &error))
+}
+
+/// Writes all files beside each other under a name of their own in the folder, then moves them up.
+fn fill(folder: &Path, files: &Files) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::write(format!("`{}`", shown(folder)), &error);
+    if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+        return Err(failed(std::io::ErrorKind::DirectoryNotEmpty.into()));
+    }
+    let inside = tempfile::Builder::new().prefix(".forge-source-").tempdir_in(folder).map_err(failed)?;
+    write(inside.path(), files)?;
+    for entry in fs::read_dir(inside.path()).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        fs::rename(entry.path(), folder.join(entry.file_name())).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Writes files into a folder.

@@ -517,9 +517,14 @@ impl Conductor<'_> {
             } else if is_cancelled {
                 self.stop_once().await?;
             }
-            if std::mem::take(&mut self.stranded) && self.stopping.is_none() {
+            // Who stopped it wants no other one.
+            if std::mem::take(&mut self.stranded) && self.stopping.is_none() && found.stopped.is_none() {
                 self.supervisor = Supervisor::default();
-                return self.lost(record, "it left out nodes that may start").await;
+                let end = self.lost(record, "it left out nodes that may start").await?;
+                if end.is_some() {
+                    self.stop_once().await?;
+                }
+                return Ok(end);
             }
             return Ok(None);
         }

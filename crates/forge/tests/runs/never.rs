@@ -27,12 +27,12 @@ fn stateful_set(name: &str, image: &str, extra: &[(&str, &str)]) -> File {
 }
 
 /// A node that was started again and is Healthy when its time is over, and was not for long enough (ADR 0013). By its rule it
-/// is not proven before the restart, so it never is: it crashes after 15 s, is back long before the 27 s that it has are
-/// over, and would have settled, or crash again, no sooner than 30 s after its start.
+/// is not proven before the restart, so it never is: it crashes after 20 s, is back long before the 36 s that it has are
+/// over, and would have settled, or crash again, no sooner than 38 s after its start.
 fn restarting(image: &str) -> TwinNode {
-    let manifests = vec![stateful_set("restarts", image, &[("FAIL", "crash-after=15s")])];
+    let manifests = vec![stateful_set("restarts", image, &[("FAIL", "crash-after=20s")])];
     let mut node = TwinNode::new("restarts", &[], manifests);
-    node.settings = r#"timeouts: {health: 27s}
+    node.settings = r#"timeouts: {health: 36s}
 health:
   - apiVersion: v1
     kind: Pod

@@ -152,7 +152,8 @@ async fn a_workflow_that_left_nodes_out_is_replaced_by_another_one_and_its_agent
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let (advanced, ()) = tokio::join!(conductor.advance(), ends);
+    let both = async { tokio::join!(conductor.advance(), ends) };
+    let (advanced, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
     assert!(advanced.unwrap().is_none());
     assert_eq!((conductor.header.resubmitted, conductor.header.agents_replaced), (1, 0));
     let fake = fake.lock().unwrap();

@@ -86,6 +86,7 @@ impl Conductor<'_> {
         record: &Record,
         message: &str,
     ) -> Result<Option<(Verdict, Option<String>)>, Failure> {
+        self.stranded = false;
         let far: usize =
             record.entries.values().map(|entry| 1 + entry.asked.len() + usize::from(entry.is_final())).sum();
         let vain = match self.in_vain {
