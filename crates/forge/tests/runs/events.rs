@@ -131,7 +131,11 @@ impl Ordered {
         let ordered = Self { stage, address, key };
         eventually("deliveries are heard", EVENTS_UP, || match ordered.deliver("{}", Some("sha256=00")) {
             Ok(400) => Ok(()),
-            other => Err(format!("{other:?}")),
+            other => {
+                // Its pod may have been ready for a moment before it found its bus.
+                assembled_again(&ordered.stage);
+                Err(format!("{other:?}"))
+            }
         });
         ordered.subscribed();
         ordered
