@@ -211,7 +211,6 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
-    use forge_core::executor::Access;
     use forge_testkit::http::{Request, reply};
     use serde_json::json;
 
@@ -317,17 +316,7 @@ mod tests {
                 });
             }
         });
-        let folder = tempfile::tempdir().unwrap();
-        let kubeconfig = folder.path().join("kubeconfig");
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        });
-        std::fs::write(&kubeconfig, text.to_string()).unwrap();
-        let access = Access::Path(kubeconfig.display().to_string());
-        (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), fake)
+        (Cluster::at(&format!("http://{address}")).unwrap(), fake)
     }
 
     /// Settles on a cluster like this; gives what is left to do, and what was asked of the cluster.

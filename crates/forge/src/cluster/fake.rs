@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forge_core::executor::Access;
 use forge_testkit::http::{Request, reply};
 use serde_json::{Value, json};
 
@@ -119,15 +118,5 @@ pub(crate) async fn served(fake: Fake) -> (Cluster, Arc<Mutex<Fake>>) {
             });
         }
     });
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    let text = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(&kubeconfig, text.to_string()).unwrap();
-    let access = Access::Path(kubeconfig.display().to_string());
-    (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), fake)
+    (Cluster::at(&format!("http://{address}")).unwrap(), fake)
 }
