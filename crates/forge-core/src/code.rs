@@ -213,6 +213,7 @@ codes! {
     Password                "FORGE-S005" Policy   "password";
     TokenContested          "FORGE-T001" Conflict "somebody else replaces the token of the Argo CD account";
     TokenUnusable           "FORGE-T002" User     "a token of Argo CD that can be neither used nor replaced";
+    PasswordKept            "FORGE-T003" User     "the first password of Argo CD's administrator cannot be replaced";
     StillNeeded             "FORGE-U001" Policy   "something that stays depends on what is to be removed";
     MadeAgain               "FORGE-U002" Policy   "something that Forge does not stop would make it again";
     VolumesUnsecured        "FORGE-U003" Policy   "volumes that cannot be kept as asked";

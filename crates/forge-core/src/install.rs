@@ -6,6 +6,7 @@
 //! our labels from its first write on, so that whoever is killed between any two writes leaves something that the next one
 //! can read. What Forge did not make is never touched (INV-11).
 
+mod administrator;
 mod chart;
 mod document;
 mod own;
@@ -16,6 +17,7 @@ mod release;
 mod settings;
 mod values;
 
+pub use administrator::{ADMINISTRATOR_SECRET, INITIAL_SECRET, PASSWORD_KEY, is_spent};
 pub use chart::{CHARTS_FOLDER, Chart, REPOSITORY, chart};
 pub use document::{
     BootstrapCheck, BootstrapPlan, CheckFinding, CheckVerdict, CheckedChart, HISTORY, NextStep, PlannedChart,

@@ -184,6 +184,18 @@ static TRIGGERS: [Rule; 2] = [
 /// Whoever installs Argo CD: once it manages itself, Helm is not run for it any more.
 static OWN: Rule = rule(Scope::ArgoCd, "argoproj.io", &["applications"], &["get"], "whether Argo CD manages itself");
 
+/// Whoever installs Argo CD: the first password of its administrator is replaced.
+static ADMINISTRATOR: [Rule; 2] = [
+    rule(
+        Scope::ArgoCd,
+        "",
+        &["secrets"],
+        &["get", "create", "patch", "delete"],
+        "the password of Argo CD's administrator",
+    ),
+    rule(Scope::ArgoCd, "", &["services/proxy"], &["update"], "the password of Argo CD's administrator"),
+];
+
 /// Whoever applies the root file.
 static ROOT: [Rule; 2] = [
     rule(
@@ -466,7 +478,7 @@ pub fn needs(purpose: &Purpose) -> Vec<Need> {
     }
     let mut accounts = vec![EXECUTOR_ACCOUNT, PLUGIN_ACCOUNT, WORKFLOW_ACCOUNT];
     if purpose.intent(Component::Cd) == Intent::Install {
-        needs.push(need(&OWN, purpose));
+        needs.extend(ADMINISTRATOR.iter().chain([&OWN]).map(|rule| need(rule, purpose)));
     }
     if purpose.root {
         needs.extend(ROOT.iter().map(|rule| need(rule, purpose)));

@@ -8,6 +8,7 @@
 //! over by name is never named in a request that changes anything (INV-11); every wait ends.
 
 mod creator;
+mod crossplane;
 mod decision;
 pub mod inventory;
 mod member;
@@ -25,6 +26,7 @@ pub use creator::{
     Creator, Makers, brings, creator, exclusion, keeping_exclusions, made_again, makes, protected, strip_owner,
     unauthorized,
 };
+pub use crossplane::{CROSSPLANE, CROSSPLANE_SELECTOR, started, used_by};
 pub use decision::{
     ApplicationState, Decision, DependentState, Observed, Progress, Removed, Wait, Waiting, Wanted, Why, remember,
 };
@@ -34,7 +36,8 @@ pub use order::{between, dependents, reversed};
 pub use remnant::{Finalizer, ParseTargetError, Remnant, Target};
 pub use report::{ReleasedFinalizer, RemovalRecord, RetainedVolume};
 pub use volume::{
-    RECLAIM_ANNOTATION, Snapshot, Volume, bound, is_retained, restored, retained, snapshot_content_retained, snapshots,
+    Claimants, RECLAIM_ANNOTATION, Snapshot, Volume, bound, is_retained, restored, retained, snapshot_content_retained,
+    snapshots,
 };
 
 use crate::duration::Duration;

@@ -518,7 +518,7 @@ fn documents_that_could_do_harm_are_refused() {
     let yaml = object(&format!("metadata: {{name: a}}\nx: [{dense}0]"));
     for text in [json, yaml] {
         let read = documents("evil.yaml", text.as_bytes(), &Limits::default());
-        assert_refused("values", read, TOO_LARGE, "more than 524288 values");
+        assert_refused("values", read, TOO_LARGE, "more than 524288 keys and values");
     }
     let bytes = vec![b'#'; (16 << 20) + 1];
     assert_refused("size", documents("evil.yaml", &bytes, &Limits::default()), TOO_LARGE, "at most 16777216");

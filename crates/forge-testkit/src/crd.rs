@@ -1,8 +1,8 @@
 //! The real CRD schemas of Argo CD, Argo Workflows and Crossplane: an object is validated against them the way an API
 //! server would, with strict field validation.
 //!
-//! The CRDs come from the Go module cache, at pinned versions; a missing module is downloaded once. A CRD is parsed when
-//! a kind of it is first asked for, and once per process, because the largest is 3 MB of YAML.
+//! The CRDs come from Go modules, at pinned versions (see [`crate::modules`]). A CRD is parsed when a kind of it is first asked
+//! for, and once per process, because the largest is 3 MB of YAML.
 //!
 //! What the server would refuse is a problem, and so is what it would drop without a word: an unknown field, and `null`
 //! where the schema is not `nullable`. Defaults are applied first, as the server does. A namespaced object must name its
@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::modules::{self, ModuleError};
 use schema::{Level, child};
 
 /// A Go module, its version, and the folder inside it that holds CRDs.
@@ -39,20 +39,9 @@ pub const SOURCES: [(&str, &str, &str); 3] = [
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CrdError {
-    /// `go` is not on the `PATH`, or cannot be started.
-    #[error("failed to start `go`, which locates the modules that hold the CRDs (is Go installed and on the PATH?)")]
-    StartGo(#[source] io::Error),
-    /// `go` ran and failed.
-    #[error("failed to run `go {arguments}`: {stderr}")]
-    RunGo {
-        /// What `go` was asked.
-        arguments: String,
-        /// What it said.
-        stderr: String,
-    },
-    /// The throwaway module for `go mod download` could not be written.
-    #[error("failed to write a throwaway Go module")]
-    WriteModule(#[source] io::Error),
+    /// A module that holds CRDs could not be had.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
     /// A folder or file of the module cache could not be read.
     #[error("failed to read `{path}`")]
     Read {
@@ -215,33 +204,6 @@ fn scan_names(path: &Path) -> io::Result<Option<(String, String)>> {
 
 /// The folders that hold CRDs, after the modules that were missing have been downloaded.
 fn folders() -> Result<Vec<PathBuf>, CrdError> {
-    let cache = PathBuf::from(go(&["env", "GOMODCACHE"], Path::new("."))?.trim());
-    let root = |module: &str, version: &str| cache.join(format!("{module}@{version}"));
-    let missing: Vec<String> = SOURCES
-        .iter()
-        .filter(|(module, version, _)| !root(module, version).is_dir())
-        .map(|(module, version, _)| format!("{module}@{version}"))
-        .collect();
-    if !missing.is_empty() {
-        let scratch = tempfile::tempdir().map_err(CrdError::WriteModule)?;
-        fs::write(scratch.path().join("go.mod"), "module throwaway\n").map_err(CrdError::WriteModule)?;
-        let mut arguments = vec!["mod", "download"];
-        arguments.extend(missing.iter().map(String::as_str));
-        go(&arguments, scratch.path())?;
-    }
-    Ok(SOURCES.iter().map(|(module, version, folder)| root(module, version).join(folder)).collect())
-}
-
-fn go(arguments: &[&str], folder: &Path) -> Result<String, CrdError> {
-    let output = Command::new("go")
-        .args(arguments)
-        .current_dir(folder)
-        .env("GOWORK", "off")
-        .output()
-        .map_err(CrdError::StartGo)?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(CrdError::RunGo { arguments: arguments.join(" "), stderr });
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let roots = modules::folders(&SOURCES.map(|(module, version, _)| (module, version)))?;
+    Ok(roots.iter().zip(SOURCES).map(|(root, (_, _, folder))| root.join(folder)).collect())
 }

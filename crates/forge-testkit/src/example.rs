@@ -3,8 +3,8 @@
 //!
 //! Every file of the folder comes from [`files`], which is pure and gives the same bytes every time; a test compares the
 //! folder with it, in both directions, so neither can be changed alone. What the layout says is not repeated here: it
-//! comes from `forge_core::scaffold`. Releases are made up (their commits and digests are derived from names) until
-//! releases are built from `sources/`.
+//! comes from `forge_core::scaffold`. Releases are made up (their commits and digests are derived from names);
+//! `twin::released_example` is the same with real ones, which are built from `sources/`.
 
 mod definitions;
 mod graph;

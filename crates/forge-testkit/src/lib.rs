@@ -11,6 +11,7 @@ pub mod health;
 pub mod http;
 pub mod image;
 pub mod images;
+pub mod modules;
 pub mod order;
 pub mod platform;
 pub mod random_graph;

@@ -87,10 +87,34 @@ impl Releases {
 
     /// Runs `forge release`, whatever comes of it.
     pub fn forge(&self, arguments: &[&str]) -> Ended {
+        self.forge_told(arguments, &[])
+    }
+
+    /// The same, with these variables.
+    fn forge_told(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
         let mut command = Command::new(&self.forge);
         command.arg("release").args(arguments).current_dir(self.folder.path()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.folder.path());
-        run(command.env(PLAIN_HTTP, self.host()), None)
+        run(command.env(PLAIN_HTTP, self.host()).envs(variables.iter().copied()), None)
+    }
+
+    /// Builds a release of what lies in a folder; `further` says where it goes.
+    fn build_from(
+        &self,
+        source: &Path,
+        project: &str,
+        commit: &CommitId,
+        further: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Pointer {
+        let place = source.to_string_lossy();
+        let build = ["build", &place, "--project", project, "--commit", commit.as_str()];
+        let built = self.forge_told(&[&build[..], further].concat(), variables);
+        assert!(built.code == 0, "release build of {project}: exit {}\n{}", built.code, built.stderr);
+        let said = built.stdout.trim();
+        let digest = said.rsplit('@').next().unwrap_or(said);
+        let digest = digest.parse::<Digest>().unwrap_or_else(|error| panic!("release build says {said}: {error}"));
+        Pointer { commit: commit.clone(), digest }
     }
 
     /// Builds a release of these files; `further` says where it goes.
@@ -99,14 +123,21 @@ impl Releases {
         for (name, text) in files {
             fs::write(source.path().join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        let place = source.path().to_string_lossy();
-        let build = ["build", &place, "--project", project, "--commit", commit.as_str()];
-        let built = self.forge(&[&build[..], further].concat());
-        assert!(built.code == 0, "release build of {project}: exit {}\n{}", built.code, built.stderr);
-        let said = built.stdout.trim();
-        let digest = said.rsplit('@').next().unwrap_or(said);
-        let digest = digest.parse::<Digest>().unwrap_or_else(|error| panic!("release build says {said}: {error}"));
-        Pointer { commit: commit.clone(), digest }
+        self.build_from(source.path(), project, commit, further, &[])
+    }
+
+    /// Builds a release of a chart or a kustomization that lies somewhere, with further arguments and variables, and pushes it.
+    pub fn pushed_from(
+        &self,
+        source: &Path,
+        project: &str,
+        commit: &CommitId,
+        further: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Pointer {
+        let registry = self.registry();
+        let push = [further, &["--push", &registry]].concat();
+        self.build_from(source, project, commit, &push, variables)
     }
 
     /// Builds a release of these files and pushes it.

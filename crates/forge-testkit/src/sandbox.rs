@@ -33,6 +33,8 @@ pub struct Sandbox {
     pub kubectl: PathBuf,
     /// Helm.
     pub helm: PathBuf,
+    /// Kustomize.
+    pub kustomize: PathBuf,
     /// Unpacked charts.
     pub charts: PathBuf,
 }
@@ -141,6 +143,7 @@ impl Sandbox {
             git: Git { url: text("/git/url"), user: text("/git/user"), password: text("/git/password") },
             kubectl: text("/kubectl").into(),
             helm: text("/helm").into(),
+            kustomize: text("/kustomize").into(),
             charts: text("/charts").into(),
         }
     }

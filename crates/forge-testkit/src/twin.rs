@@ -1,6 +1,7 @@
 //! A repository like those that `forge adopt` finds: every node an Application that exists already, on a plain folder of
 //! Git. [`files`] is the twin of `examples/platform` (the same stacks, edges, objects and times), so that the example can
-//! run on a sandbox without releases; [`small`] takes any graph that a test thinks of, and [`released()`] deploys one from releases.
+//! run on a sandbox without releases; [`small`] takes any graph that a test thinks of, [`released()`] deploys one from releases, and
+//! [`released_example`] the example itself.
 //!
 //! Everything in it is named after its environment, the groups of its custom resources too, so that several of them share
 //! a cluster without meeting.
@@ -17,7 +18,7 @@ use forge_core::format::API_VERSION;
 
 pub use git::{GitError, GitRepository, push};
 pub use manifests::{File, config_map, deployment, kwok_deployment};
-pub use released::{Pointer, node_id, plugin_values, pointer_file, released};
+pub use released::{EXAMPLE_ENVIRONMENT, Pointer, node_id, plugin_values, pointer_file, released, released_example};
 pub use root::rooted;
 
 use crate::example::{self, App, Flavour, REGISTRY, SAMPLE_IMAGE, STACKS, Stack};

@@ -108,7 +108,7 @@ fn a_twin_of_releases_has_pointers_that_forge_init_would_write_and_no_applicatio
     let pointers = nodes.iter().map(|node| (node.name.clone(), pointer(&node.name))).collect();
     let registry = "10.225.255.2:5000/releases";
     let mut files = twin::released(&options, registry, &nodes, &pointers);
-    let (path, text) = twin::pointer_file(&options, registry, "second", &pointer("second"));
+    let (path, text) = twin::pointer_file(&options, registry, &twin::node_id("second"), &pointer("second"));
     assert_eq!((path.as_str(), &file(&files, &path)), ("dev/apps/twin/second/release.yaml", &text));
     assert!(text.contains(pointer("second").digest.as_str()), "{text}");
     files.push(twin::plugin_values(registry, &[("SOME", "1")]));
@@ -128,6 +128,38 @@ fn a_twin_of_releases_has_pointers_that_forge_init_would_write_and_no_applicatio
     let graph = repository.environment_graph(&repository.environments[0]).graph.unwrap();
     let ids: BTreeSet<String> = graph.indexes().map(|ix| graph.node(ix).id.to_string()).collect();
     assert!(ids.contains("twin/first") && ids.contains("twin/second") && ids.len() == 3, "{ids:?}");
+}
+
+/// What each project of environment `dev` waits for, by ids.
+fn projects(report: &Report) -> BTreeMap<String, BTreeSet<String>> {
+    let repository = report.repository.as_ref().unwrap();
+    let dev = repository.environments.iter().find(|files| files.environment.name.as_str() == "dev").unwrap();
+    let graph = repository.environment_graph(dev).graph.unwrap();
+    let id = |ix| graph.node(ix).id.to_string();
+    // What comes before all projects differs: only the example has Crossplane.
+    let is_project = |id: &String| !id.starts_with("argocd/");
+    let all = graph.indexes().map(|ix| {
+        let before = graph.predecessors(ix).into_iter().map(id).filter(is_project);
+        (id(ix), before.collect())
+    });
+    all.filter(|(id, _)| is_project(id)).collect()
+}
+
+#[test]
+fn the_example_from_releases_is_the_example_with_pointers_to_those() {
+    let options = Options { argo: "{cd: install, workflows: install, events: none}".to_owned(), ..options() };
+    let pointer = |id: &str| Pointer { commit: commit(id), digest: Digest::of(id.as_bytes()) };
+    let pointers = example::apps().map(|(_, app)| (app.id(), pointer(&app.id()))).collect();
+    let files = twin::released_example(&options, "10.225.255.2:5000/releases", &pointers);
+    for (_, app) in example::apps() {
+        let text = file(&files, &format!("dev/apps/{}/release.yaml", app.id()));
+        assert!(text.contains(pointer(&app.id()).digest.as_str()), "{text}");
+    }
+    let released = report(files);
+    assert!(released.findings.is_empty(), "{:?}", released.findings);
+    let whole = report(example::files().into_iter().filter(|(path, _)| !path.starts_with('.')).collect());
+    assert_eq!(projects(&released), projects(&whole));
+    assert_eq!(projects(&released).len(), 46);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use forge_core::code::Code;
 use forge_core::digest::Digest;
 use forge_core::duration;
 use forge_core::failure::Failure;
+use forge_core::install::{ADMINISTRATOR_SECRET, INITIAL_SECRET, PASSWORD_KEY};
 use forge_core::name::EnvironmentName;
 use forge_core::render::{
     ARGOCD_SECRET, ENVIRONMENT_LABEL, MANAGED_BY, TEARDOWN_ACCOUNT, handing, is_ours, teardown_secret,
@@ -262,7 +263,7 @@ pub(crate) struct Minter {
 }
 
 /// Who may make a token: whose token was given, else the account itself while the stored one is accepted, else the
-/// administrator by the initial password.
+/// administrator by his password.
 ///
 /// # Errors
 /// When none of them can.
@@ -280,7 +281,7 @@ pub(crate) async fn minter(
     by_administrator(cluster, namespace, stored, ACCOUNT, administrator, hint).await
 }
 
-/// An administrator, who may make a token of any account: whose token was given, else the initial one by his password.
+/// An administrator, who may make a token of any account: whose token was given, else Argo CD's own by his password.
 async fn by_administrator(
     cluster: &Cluster,
     namespace: &str,
@@ -293,21 +294,26 @@ async fn by_administrator(
         let argocd = stored.with(token.clone());
         return Ok(Minter { argocd, account, who: "the account of --argocd-admin-token-file" });
     }
-    let initial = path::object(&path::core(namespace, "secrets"), "argocd-initial-admin-secret");
-    let secret = match cluster.get(&initial).await {
-        // Whoever may not read it has none: the account that does this by the calendar, for one.
-        Err(ClusterError::Refused { code: 401 | 403, .. }) => None,
-        other => other?,
-    };
-    let password = secret.as_ref().and_then(|secret| secret_text(secret, "password")).map(SecretString::from);
-    let Some(password) = password else {
-        let message = format!(
-            "no token of the Argo CD account `{account}` is accepted, and no initial administrator's password can be read to make one with"
-        );
-        return Err(Failure::new(Code::TokenUnusable, message).hint(hint));
-    };
-    let argocd = stored.administrator(&password).await.map_err(|error| argocd::failure(&error))?;
-    Ok(Minter { argocd, account, who: "the initial administrator" })
+    // The first one is there only until bootstrap has put its own in its place.
+    for (name, who) in [(INITIAL_SECRET, "the initial administrator"), (ADMINISTRATOR_SECRET, "the administrator")] {
+        let secret = match cluster.get(&path::object(&path::core(namespace, "secrets"), name)).await {
+            // Whoever may not read it has none: the account that does this by the calendar, for one.
+            Err(ClusterError::Refused { code: 401 | 403, .. }) => None,
+            other => other?,
+        };
+        let password = secret.as_ref().and_then(|secret| secret_text(secret, PASSWORD_KEY)).map(SecretString::from);
+        let Some(password) = password else { continue };
+        match stored.administrator(&password).await {
+            Ok(argocd) => return Ok(Minter { argocd, account, who }),
+            // Somebody changed it, and knows what to.
+            Err(ClusterError::Refused { code: 401, .. }) => {}
+            Err(error) => return Err(argocd::failure(&error)),
+        }
+    }
+    let message = format!(
+        "no token of the Argo CD account `{account}` is accepted, and no administrator's password that is can be read to make one with"
+    );
+    Err(Failure::new(Code::TokenUnusable, message).hint(hint))
 }
 
 impl Minter {

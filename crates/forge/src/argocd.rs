@@ -267,17 +267,17 @@ impl ArgoCd {
     /// All Applications that the account may see, and of those that have not changed since only that they are there.
     async fn list_since(&self, known: &Versions) -> Result<Vec<Found>, ClusterError> {
         let token = self.bearer.current().await;
-        let answer = self.list_with(&token, known.clone()).await;
+        let answer = self.list_with(&token, known).await;
         if !answer.as_ref().is_err_and(is_about_the_token) {
             return answer;
         }
         match self.bearer.another(&token).await {
-            Some(another) => self.list_with(&another, known.clone()).await,
+            Some(another) => self.list_with(&another, known).await,
             None => answer,
         }
     }
 
-    async fn list_with(&self, token: &SecretString, known: Versions) -> Result<Vec<Found>, ClusterError> {
+    async fn list_with(&self, token: &SecretString, known: &Versions) -> Result<Vec<Found>, ClusterError> {
         let request = self.request(token, Method::GET, "/applications", None)?;
         let listed = async {
             let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;

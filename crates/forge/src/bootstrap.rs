@@ -3,6 +3,7 @@
 //! there: a second time writes nothing (INV-2). What says that it is done is written last, so that whoever was killed on
 //! the way is known not to have come to the end.
 
+pub(crate) mod administrator;
 pub(crate) mod bus;
 pub(crate) mod root;
 pub(crate) mod signatures;
@@ -60,6 +61,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) root: Option<Rooting>,
     /// Argo CD is somebody else's: nothing is made in its namespace, phase 0 has seen that its owner did.
     pub(crate) handed: bool,
+    /// Argo CD is one that Forge installs: the first password of its administrator is Forge's to replace.
+    pub(crate) installed: bool,
 }
 
 /// What may start runs by itself.
@@ -333,7 +336,7 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
             _ => done(&format!("AppProject {environment}, holding {} Applications", names.len())),
         }
     }
-    let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    let mut notes = accounts(wanted, &mut done).await?;
     notes.extend(dropped(cluster, places, &mut done).await?);
     if let Some(events) = &wanted.events {
         notes.extend(triggers(wanted, events, &mut done).await?);
@@ -349,13 +352,14 @@ pub(crate) async fn bootstrap(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -
     Ok(notes)
 }
 
-/// Only what others cannot do: the token of the account, the key that deliveries are signed with, and what is rendered again because
-/// another policy of signatures counts. `done` hears of what was done; what is left to be done by somebody is given back.
+/// Only what others cannot do: the token of the account, the administrator's password, the key that deliveries are signed with, and what
+/// is rendered again because another policy of signatures counts. `done` hears of what was done; what is left to be done by somebody is given back.
 ///
 /// # Errors
 /// When Argo CD is not there, or something may not be made.
 pub(crate) async fn credentials(wanted: &Wanted<'_>, mut done: impl FnMut(&str)) -> Result<Vec<String>, Failure> {
-    let mut notes: Vec<String> = account(wanted, &mut done).await?.into_iter().collect();
+    signatures::refuse(wanted.cluster, &wanted.places).await?;
+    let mut notes = accounts(wanted, &mut done).await?;
     if wanted.events.as_ref().is_some_and(Events::pushes) && undefined(wanted.cluster).await?.is_none() {
         webhook_secret(wanted.cluster, &wanted.places, &mut done).await?;
     }
@@ -522,11 +526,25 @@ fn short_secret(length: usize) -> Failure {
 
 /// As many random characters as a signature is strong.
 fn random() -> Result<SecretString, Failure> {
+    Ok(SecretString::from(hex(&random_bytes::<32>()?)))
+}
+
+fn random_bytes<const N: usize>() -> Result<[u8; N], Failure> {
     use std::io::Read as _;
-    let mut bytes = [0_u8; 32];
+    let mut bytes = [0_u8; N];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| Failure::new(Code::CannotWrite, format!("failed to read random bytes: {error}")))?;
-    Ok(SecretString::from(hex(&bytes)))
+    Ok(bytes)
+}
+
+/// Accounts of Argo CD: Forge's own gets its token, and then the administrator, who made it, another password where he is ours.
+/// Gives what is still to come.
+async fn accounts(wanted: &Wanted<'_>, done: &mut impl FnMut(&str)) -> Result<Vec<String>, Failure> {
+    let note = account(wanted, done).await?;
+    if wanted.installed {
+        administrator::settle(wanted.cluster, &wanted.places, done).await?;
+    }
+    Ok(note.into_iter().collect())
 }
 
 /// The Secret of the account; gives what is still to come. Who prepares the same cluster at the same time may be first with it,

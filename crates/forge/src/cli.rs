@@ -1,6 +1,6 @@
 //! The command line: one enum of commands, each with its arguments in its own file.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,10 @@ use crate::commands::{
 };
 use crate::output::Output;
 use forge_core::exit::Exit;
+
+/// Variables that say what is meant. Without them more is, or something else: whoever lost one did not ask for that, so an empty one
+/// stays a value that cannot be understood.
+const MEANT: [&str; 3] = ["FORGE_CONTEXT", "FORGE_ENVIRONMENT", "FORGE_TARGET_SCOPE"];
 
 /// Deploys a platform of interdependent applications onto Kubernetes in dependency order, through Argo, from Git
 ///
@@ -83,7 +87,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
             Err(error) => wrong(&error),
         };
     }
-    let parsed = command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed =
+        without_empty(command()).try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return wrong(&error),
@@ -118,6 +123,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Executor(arguments) => Ok(executor::run(&arguments)),
     };
     result.unwrap_or_else(|failure| output.failure(&failure))
+}
+
+/// The same without variables that are empty, which count as not set: manifests and pipelines leave them so. Not of those that say
+/// what is meant.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let is_meant = |name: &OsStr| name.to_str().is_some_and(|name| MEANT.contains(&name));
+    let is_empty =
+        |name: &OsStr| !is_meant(name) && std::env::var_os(name).is_some_and(|value| value.as_os_str().is_empty());
+    let cleared = |argument: clap::Arg| {
+        if argument.get_env().is_some_and(is_empty) { argument.env(None::<&'static str>) } else { argument }
+    };
+    command.mut_args(cleared).mut_subcommands(without_empty)
 }
 
 /// A command line that cannot be understood, or that asks for help.

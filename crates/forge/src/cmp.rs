@@ -49,7 +49,9 @@ struct Settings {
     cache_bytes: u64,
     /// The mounted policy, where there is one.
     policy: Option<PathBuf>,
-    /// The Secret of registries, where one is mounted, or a file of credentials.
+    /// The Secret of registries, where one is mounted.
+    registry_secret: Option<PathBuf>,
+    /// Another one, or a file of credentials, in place of those of the Secret.
     registry_config: Option<PathBuf>,
     /// Authorities of one's own for registries, in place of those of the Secret.
     registry_ca: Option<PathBuf>,
@@ -75,17 +77,14 @@ impl Settings {
         };
         let cache_bytes = number("FORGE_CMP_CACHE_BYTES", "bytes", CACHE_BYTES)?;
         let timeout = Duration::from_secs(number("FORGE_CMP_TIMEOUT", "seconds", TIMEOUT)?.min(MOST_SECONDS));
-        // One that is named must be there; one that is only usual need not.
-        let mounted = |name: &str, usual: &str| {
-            given(name).map(PathBuf::from).or_else(|| Some(PathBuf::from(usual)).filter(|usual| is_there(usual)))
-        };
         let plain_http = given(PLAIN_HTTP).and_then(|value| value.into_string().ok()).unwrap_or_default();
         Ok(Self {
             folder,
             cache: given("FORGE_CMP_CACHE").map_or_else(|| std::env::temp_dir().join("forge-cmp"), PathBuf::from),
             cache_bytes,
             policy: mounted_policy(given("FORGE_CMP_POLICY"), Path::new(POLICY))?,
-            registry_config: mounted("FORGE_REGISTRY_CONFIG", REGISTRY_SECRET_PATH),
+            registry_secret: Some(PathBuf::from(REGISTRY_SECRET_PATH)).filter(|secret| is_there(secret)),
+            registry_config: given("FORGE_REGISTRY_CONFIG").map(PathBuf::from),
             registry_ca: given("FORGE_REGISTRY_CA").map(PathBuf::from),
             plain_http: hosts(&plain_http),
             timeout,

@@ -31,6 +31,12 @@ impl Interrupts {
         Self { interrupt: None, terminate: None, told: false }
     }
 
+    /// Was told to stop before anybody looked.
+    #[cfg(test)]
+    pub(crate) fn already() -> Self {
+        Self { told: true, ..Self::none() }
+    }
+
     /// Ends when told to stop. Safe to drop and ask again.
     pub(crate) async fn heard(&mut self) {
         tokio::select! {

@@ -221,17 +221,11 @@ mod tests {
     use forge_core::run::Withdrawn;
 
     use super::*;
+    use crate::run::sample;
 
     /// A run of one node, as its ConfigMaps hold it.
     fn run(decision: &str) -> (RunPlan, Record) {
-        let plan = serde_json::from_str(
-            r#"{"run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-                "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
-                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"}}}]}"#,
-        )
-        .unwrap();
+        let plan = sample::plan(&["db"]);
         let record = format!(
             r#"{{"header": {{"run": "r-1", "environment": "dev", "scope": "platform", "runner": "plugin", "nodes": 1,
                 "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

@@ -8,6 +8,8 @@
 //! A proof holds while the node stays well: as long as the run lasts it is watched, and one that falls loses its proof and
 //! must stay well for a while to get it back (docs/adr/0013).
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod look;
 #[cfg(test)]
 mod tests;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forge_core::gate::{
-    Act, Content, Decision, Folder, Freshness, GitContent, Health, Nonce, Observed, Phase, PredecessorState,
-    SyncRequested, Wait, WaitingFor, Wanted, decide, remember,
+    Act, Content, Decision, Failure, Folder, Freshness, GitContent, Health, Nonce, Observed, Phase, PredecessorState,
+    SyncRequested, Wait, WaitingFor, Wanted, Why, decide, remember,
 };
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::run::{Asked, Entry, Openings, RunPlan};
@@ -204,8 +206,7 @@ struct Way<'p> {
     states: watch::Receiver<Known>,
     /// How many nodes had failed when it was looked at last.
     failures: usize,
-    /// A request of ours may not have arrived: sent again under the same nonce.
-    unsure: bool,
+    request: Request,
     asked_again: tokio::time::Instant,
     /// Since when a wait is worded as it is.
     worded: Timestamp,
@@ -213,6 +214,18 @@ struct Way<'p> {
     rendering: Option<(tokio::time::Instant, bool)>,
     /// When its Application was last read without the feed because its time was up.
     read_at: Option<Timestamp>,
+}
+
+/// How far our newest request got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    /// Argo CD has it, or there is none.
+    Arrived,
+    /// It may not have arrived: sent again under the same nonce.
+    Unsure,
+    /// The same, and for a while nobody could send it: whoever asked is gone, or nothing may start. Its time begins anew when
+    /// it is sent.
+    HeldBack,
 }
 
 /// What to do after a decision.
@@ -243,7 +256,7 @@ impl<'p> Way<'p> {
         let mut entry = stored.unwrap_or_else(fresh);
         entry.started.get_or_insert(now);
         // A request that an earlier process stored and perhaps never sent.
-        let unsure = entry.progress.sync_requested.is_some();
+        let request = if entry.progress.sync_requested.is_some() { Request::HeldBack } else { Request::Arrived };
         let states = prover.feed.subscribe(&wanted.application);
         Self {
             prover,
@@ -253,7 +266,7 @@ impl<'p> Way<'p> {
             look: Look::default(),
             states,
             failures: 0,
-            unsure,
+            request,
             asked_again: tokio::time::Instant::now(),
             worded: now,
             rendering: None,
@@ -348,6 +361,11 @@ impl<'p> Way<'p> {
             self.read_at = Some(now);
             return Next::Again;
         }
+        if let Some(attempt) = self.unsent(&decision) {
+            let next = self.ask_again(attempt).await;
+            self.prover.recorder.put(self.entry.clone());
+            return next;
+        }
         self.note(application, &decision, now);
         self.prover.metrics.decided(&decision);
         match decision {
@@ -372,11 +390,21 @@ impl<'p> Way<'p> {
         }
     }
 
-    /// Whether nothing but time has failed it since Argo CD was read. What came about meanwhile may not be known: that nobody
-    /// could look is no failure of the node.
     fn is_hearsay(&self, observed: &Observed) -> bool {
-        let read = self.read_at.max(self.prover.feed.read_at());
-        read.is_none_or(|read| !matches!(decide(&self.wanted, observed, read), Decision::Failed(_)))
+        let has_failed = |then| matches!(decide(&self.wanted, observed, then), Decision::Failed(_));
+        self.prover.feed.is_hearsay(self.read_at, has_failed)
+    }
+
+    /// The attempt that has failed because its time is up, while nobody could send the request: that is no failure of the node.
+    fn unsent(&self, decision: &Decision) -> Option<u32> {
+        match decision {
+            Decision::Failed(Failure { why: Why::SyncNotStarted { attempt, .. }, .. })
+                if self.request == Request::HeldBack =>
+            {
+                Some(*attempt)
+            }
+            _ => None,
+        }
     }
 
     fn observe(&self, application: Option<&Application>) -> Observed {
@@ -472,7 +500,9 @@ impl<'p> Way<'p> {
             }
             Some(Act::ReadRepository) => self.read_repository(application).await,
             None => match on {
-                WaitingFor::SyncStart { attempt, .. } if self.unsure => self.ask_again(*attempt).await,
+                WaitingFor::SyncStart { attempt, .. } if self.request != Request::Arrived => {
+                    self.ask_again(*attempt).await
+                }
                 WaitingFor::Generation { .. }
                 | WaitingFor::Image { .. }
                 | WaitingFor::Object { .. }
@@ -611,12 +641,12 @@ impl<'p> Way<'p> {
         self.asked_again = tokio::time::Instant::now();
         match self.prover.feed.argocd().sync(&self.wanted.application, nonce).await {
             Ok(()) => {
-                self.unsure = false;
+                self.request = Request::Arrived;
                 self.entry.progress.refused = None;
                 Next::Wait(AGAIN)
             }
             Err(error) => {
-                self.unsure = true;
+                self.request = Request::Unsure;
                 self.entry.progress.refused = (!error.is_transient()).then(|| error.to_string());
                 Next::Wait(SOON)
             }
@@ -632,9 +662,18 @@ impl<'p> Way<'p> {
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
         let Some(application) = self.read().await else { return Next::Wait(SOON) };
         let shown = application.operation.and_then(|operation| operation.nonce).as_ref() == Some(&nonce);
-        // Whoever stopped the run meanwhile wants nothing new to start, whenever it was asked for.
-        if shown || application.in_flight || !self.prover.recorder.may_start().await {
+        if shown || application.in_flight {
             return Next::Wait(SOON);
+        }
+        // Whoever stopped the run meanwhile wants nothing new to start, whenever it was asked for.
+        if !self.prover.recorder.may_start().await {
+            self.request = Request::HeldBack;
+            return Next::Wait(SOON);
+        }
+        if self.request == Request::HeldBack
+            && let Some(requested) = &mut self.entry.progress.sync_requested
+        {
+            requested.at = Timestamp::now();
         }
         self.send(&nonce).await
     }

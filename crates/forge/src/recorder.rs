@@ -497,23 +497,11 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake::{Fake, served};
+    use crate::run::sample;
 
     /// Nodes that wait for the one before, each in a band of its own.
     fn plan(nodes: &[&str]) -> RunPlan {
-        let task = |(place, name): (usize, &&str)| {
-            let before: Vec<usize> = place.checked_sub(1).into_iter().collect();
-            json!({"id": format!("argocd/{name}"), "before": before, "node": {
-                "id": format!("argocd/{name}"), "application": format!("argocd/{name}"),
-                "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-                "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-            }})
-        };
-        let tasks: Vec<Value> = nodes.iter().enumerate().map(task).collect();
-        let plan = json!({
-            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin", "band": 1,
-            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": tasks,
-        });
-        serde_json::from_value(plan).unwrap()
+        RunPlan { band: Some(1), ..sample::chain(nodes) }
     }
 
     const WAITS: &str = r#"{"type": "wait", "on": {"type": "application"}, "until": "2026-11-16T12:09:00Z"}"#;
@@ -575,11 +563,6 @@ mod tests {
     #[tokio::test]
     async fn nothing_starts_of_a_run_that_was_stopped_or_has_ended_or_that_nobody_conducts() {
         let plan = Arc::new(plan(&["db"]));
-        let (records, leases) = (path::config_maps("argo"), path::named("coordination.k8s.io", "v1", "argo", "leases"));
-        let renewed = |run: &str, at: &str| {
-            let spec = json!({"holderIdentity": run, "renewTime": at, "leaseDurationSeconds": 30});
-            json!({"metadata": {"name": "forge-dev"}, "spec": spec})
-        };
         let mut header = Header::new(&plan, Timestamp::now());
         let record = |header: &Header, cancel: Option<&str>| {
             let text = serde_json::to_string(header).unwrap();
@@ -589,29 +572,30 @@ mod tests {
             }
             json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data})
         };
-        let now = Timestamp::now().to_string();
+        let (now, long_ago) = (Timestamp::now(), "2020-01-01T00:00:00Z".parse().unwrap());
         let (cluster, fake) = served(Fake::default()).await;
         let recorder = Recorder::new(Some((cluster, "argo".to_owned())), plan.clone(), BTreeMap::new());
-        let put = |collection: &str, object: Value| fake.lock().unwrap().put(collection, object);
-        put(&leases, renewed("r-1", &now));
+        let put = |object: Value| fake.lock().unwrap().put(&path::config_maps("argo"), object);
+        let renew = |run: &str, at: Timestamp| sample::put_lease(&mut fake.lock().unwrap(), run, at);
+        renew("r-1", now);
         assert!(!recorder.may_start_now().await, "there is no header");
-        put(&records, record(&header, None));
+        put(record(&header, None));
         assert!(recorder.may_start_now().await);
-        put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
+        renew("r-1", long_ago);
         // Renewed between two looks, by a clock that is behind.
         assert!(recorder.may_start_now().await);
-        put(&leases, renewed("r-2", &now));
+        renew("r-2", now);
         assert!(!recorder.may_start_now().await, "another run has the Lease");
-        put(&leases, renewed("", &now));
+        renew("", now);
         assert!(!recorder.may_start_now().await, "nobody has it");
         let late = Recorder::new(recorder.target.clone(), plan.clone(), BTreeMap::new());
-        put(&leases, renewed("r-1", "2020-01-01T00:00:00Z"));
+        renew("r-1", long_ago);
         assert!(!late.may_start_now().await, "nobody renews it");
-        put(&leases, renewed("r-1", &now));
-        put(&records, record(&header, Some("me")));
+        renew("r-1", now);
+        put(record(&header, Some("me")));
         assert!(!recorder.may_start_now().await, "somebody stopped it");
         header.ended = Some(Ended { at: Timestamp::now(), verdict: Verdict::Cancelled, message: None });
-        put(&records, record(&header, None));
+        put(record(&header, None));
         assert!(!recorder.may_start_now().await, "it has ended");
     }
 

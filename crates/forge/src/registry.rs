@@ -103,6 +103,12 @@ impl Options {
         })
     }
 
+    /// As another place says it, and where that says nothing, as before.
+    pub(crate) fn under(self, other: Self) -> Self {
+        let plain_http = if other.plain_http.is_empty() { self.plain_http } else { other.plain_http };
+        Self { plain_http, certificates: other.certificates.or(self.certificates), ..other }
+    }
+
     /// With what somebody named in the place of what is usual: a file of credentials, a file of certificates, and hosts that
     /// speak plain HTTP.
     ///

@@ -16,5 +16,5 @@ pub(crate) mod transfer;
 
 pub(crate) use opened::Release;
 pub(crate) use place::{Named, Place, Which};
-pub(crate) use sign::{judged, sign, signatures, verified};
+pub(crate) use sign::{Signed, attestations, judged, sign, signatures, verified};
 pub(crate) use transfer::{Listed, Store, copy};

@@ -12,6 +12,8 @@ mod keep;
 pub(crate) mod lease;
 mod pieces;
 pub(crate) mod prepare;
+#[cfg(test)]
+pub(crate) mod sample;
 pub(crate) mod turn;
 mod window;
 

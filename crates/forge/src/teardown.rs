@@ -8,6 +8,7 @@
 //! at any moment and begin again. What carries neither our label nor was handed over by name is never touched (INV-11).
 
 mod clearing;
+mod crossplane;
 pub(crate) mod inventory;
 mod look;
 mod primitives;
@@ -76,6 +77,8 @@ const LISTED: Duration = Duration::from_secs(180);
 const SETTLING: Duration = Duration::from_secs(30);
 /// How much of its time a teardown keeps to say what did not go.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+/// How much longer than its deadline a teardown may take, to say what is left. Nothing is removed any more by then.
+const GRACE: Duration = Duration::from_secs(60);
 /// How many rights a message names.
 const NAMED: usize = 10;
 
@@ -165,8 +168,20 @@ pub(crate) fn all_gone(report: Option<&RunReport>, record: Option<&Record>) -> b
     gone && record.is_none_or(|record| record.header.ended.is_some())
 }
 
+/// How what comes after the nodes ended.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// It is done, or was not to be begun; with what is left, where that was looked at.
+    Done(Option<CleanExitReport>),
+    /// The time was over before it was done.
+    Late(Option<CleanExitReport>),
+    /// It was told to stop.
+    Stopped,
+}
+
 /// What comes after the nodes, or where there are none: what is left of the environment, then, when it was the last, what
-/// bootstrap installed, then what is left behind. Nothing where it was told to stop.
+/// bootstrap installed, then what is left behind. Nothing where it was told to stop, also before it began. Whatever hangs, it does
+/// nothing more when the time is over, and ends a grace later.
 ///
 /// # Errors
 /// When the cluster or helm refuses.
@@ -177,11 +192,22 @@ pub(crate) async fn finish(
     record: &RefCell<RemovalRecord>,
     interrupts: &mut Interrupts,
     say: &mut dyn FnMut(&str),
-) -> Result<Option<Option<CleanExitReport>>, Failure> {
-    let rest = run.is_none() && teardown.environment.whole && teardown.has_rest().await?;
-    // Whoever was killed after the last node was gone could not take it back, and no run of ours will.
-    let (workflows, name) = (&teardown.places.workflows, &teardown.environment.name);
-    let lent = run.is_none() && account::is_lent_out(teardown.cluster, workflows, name).await?;
+) -> Result<Finished, Failure> {
+    // Somebody may have said so while the last nodes went: what all environments share is not taken from them by who is leaving.
+    if interrupts.told().await {
+        return Ok(Finished::Stopped);
+    }
+    let standing = async {
+        let rest = run.is_none() && teardown.environment.whole && teardown.has_rest().await?;
+        // Whoever was killed after the last node was gone could not take it back, and no run of ours will.
+        let (workflows, name) = (&teardown.places.workflows, &teardown.environment.name);
+        let lent = run.is_none() && account::is_lent_out(teardown.cluster, workflows, name).await?;
+        Ok::<_, Failure>((rest, lent))
+    };
+    let Ok(standing) = tokio::time::timeout_at(teardown.deadline, standing).await else {
+        return Ok(Finished::Late(None));
+    };
+    let (rest, lent) = standing?;
     let work = async {
         if lent {
             match teardown.give_back().await {
@@ -189,28 +215,73 @@ pub(crate) async fn finish(
                 Some(why) => say(&why),
             }
         }
-        if rest {
-            teardown.leftovers(record).await?;
+        if rest && unless_told(interrupts, teardown.leftovers(record)).await?.is_none() {
+            return Ok(Outcome::Interrupted);
         }
         if found.seen.last && record.borrow().orphans.is_empty() {
             return primitives(teardown, tools, found.prepared, interrupts, record, say).await;
         }
         Ok::<_, Failure>(Outcome::Done)
     };
+    // What is dropped here is found by whoever goes on, as if it had been killed.
+    let work = async { tokio::time::timeout_at(teardown.deadline, work).await.ok().transpose() };
     // Whoever deploys or tears down meanwhile is told so, as while nodes go.
-    let done = if found.prepared && (rest || lent || found.seen.last) {
+    let done: Option<Outcome> = if found.prepared && (rest || lent || found.seen.last) {
         let name = format!("{}-rest", teardown.environment.name);
         lease::held(&found.place, &teardown.environment.name, &name, work).await?
     } else {
         work.await?
     };
-    if done == Outcome::Interrupted {
+    match done {
+        Some(Outcome::Interrupted) => return Ok(Finished::Stopped),
+        Some(Outcome::Done) if found.prepared && found.seen.last && tools.inside.is_none() => {
+            lease::discard(&found.place, &teardown.environment.name).await?;
+        }
+        _ => {}
+    }
+    let looked = async { Ok::<_, Failure>(teardown.left_in_time(run, begun, record).await) };
+    Ok(match (unless_told(interrupts, looked).await?, done) {
+        (None, _) => Finished::Stopped,
+        (Some(left), Some(_)) => Finished::Done(left),
+        (Some(left), None) => Finished::Late(left),
+    })
+}
+
+/// Does something, unless told to stop, before it or meanwhile: then there is nothing. What it had begun is found by whoever goes
+/// on, as if it had been killed.
+async fn unless_told<T>(
+    interrupts: &mut Interrupts,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<Option<T>, Failure> {
+    if interrupts.told().await {
         return Ok(None);
     }
-    if found.prepared && found.seen.last && tools.inside.is_none() {
-        lease::discard(&found.place, &teardown.environment.name).await?;
+    tokio::select! {
+        done = work => done.map(Some),
+        () = interrupts.heard() => Ok(None),
     }
-    Ok(Some(teardown.inventory(run, begun, record).await))
+}
+
+/// The report of a teardown, with what happened after its nodes and how that ended.
+pub(crate) fn reported(
+    made: &Made,
+    (report, record): (Option<RunReport>, RemovalRecord),
+    finished: Finished,
+    started: Timestamp,
+) -> (RunReport, Exit) {
+    let (left, cut) = match finished {
+        Finished::Done(left) => (left, None),
+        Finished::Late(left) => (left, Some((Verdict::TimedOut, "the time was over before all of it was gone"))),
+        Finished::Stopped => (None, Some((Verdict::Cancelled, "told to stop before all of it was gone"))),
+    };
+    let (report, exit) = match report {
+        Some(report) => with_removal(report, record, left),
+        None => report_without_run(made, (record, left), started, NoRun::Done),
+    };
+    let Some((verdict, message)) = cut else { return (report, exit) };
+    let exit = verdict.exit(RunAction::Teardown);
+    let message = Some(format!("{message}; tear down again: what is gone stays gone"));
+    (RunReport { verdict: verdict.as_str().to_owned(), exit: Some(exit as u8), message, ..report }, exit)
 }
 
 /// The report of a teardown that had no run.
@@ -233,11 +304,7 @@ pub(crate) fn report_without_run(
 }
 
 /// A report with what happened around its nodes and what is left; what is left behind, or not known, changes how it ended.
-pub(crate) fn with_removal(
-    report: RunReport,
-    record: RemovalRecord,
-    left: Option<CleanExitReport>,
-) -> (RunReport, Exit) {
+fn with_removal(report: RunReport, record: RemovalRecord, left: Option<CleanExitReport>) -> (RunReport, Exit) {
     let clean = report.exit == Some(Exit::Done as u8);
     let orphans = !record.orphans.is_empty();
     let unknown = left.as_ref().is_some_and(|left| !left.not_known.is_empty());
@@ -369,11 +436,27 @@ impl<'t> Teardown<'t> {
         }
         let asked = made.asked(cluster, workflows, self.options.policy, Some(found.seen.last && outside));
         let asked = Asked { more: found.seen.unknown(), ..asked };
-        let looked = listed(inventory::looked(&asked)).await;
+        let looked = self.listed(inventory::looked(&asked)).await;
         if let Err(why) = &looked {
             say(&format!("note: what is in the cluster is not known: {why}"));
         }
         Ok(Some(Begun { asked, looked, snapshot }))
+    }
+
+    /// The same as `inventory`, and that nothing is known where it takes longer than there is.
+    async fn left_in_time(
+        &self,
+        run: Option<&RunPlan>,
+        begun: Option<&Begun<'_>>,
+        record: &RefCell<RemovalRecord>,
+    ) -> Option<CleanExitReport> {
+        let looked = tokio::time::timeout_at(self.deadline + GRACE, self.inventory(run, begun, record)).await;
+        looked.unwrap_or_else(|_| begun.map(|_| self.unlisted("the time of the teardown was over")))
+    }
+
+    /// Where nothing could be listed.
+    fn unlisted(&self, why: &str) -> CleanExitReport {
+        CleanExitReport::unlisted(&self.cluster.context, self.environment.name.as_str(), why, Timestamp::now())
     }
 
     /// What should be gone and is not: what the nodes were last known to have made, each object by its name; then everything,
@@ -430,23 +513,19 @@ impl<'t> Teardown<'t> {
     /// Lists everything again, until nothing is left or it has had its time.
     async fn left_at_the_end(&self, begun: &Begun<'_>, stays: &Stays) -> CleanExitReport {
         let Begun { asked, looked, snapshot } = begun;
-        let unlisted = |why: &str| {
-            let environment = self.environment.name.as_str();
-            CleanExitReport::unlisted(&self.cluster.context, environment, why, Timestamp::now())
-        };
         let looked = match looked {
             Ok(looked) => looked,
-            Err(why) => return unlisted(why),
+            Err(why) => return self.unlisted(why),
         };
         let before = Some(&looked.inventory);
         let began = Began { claims: &looked.claims, before, snapshot: snapshot.as_ref(), stays };
-        let end = Instant::now() + SETTLING;
+        let end = Instant::now() + SETTLING.min(self.left());
         loop {
             let work = async {
                 let after = inventory::take(self.cluster, before).await?;
                 Ok::<_, Failure>(inventory::report(asked, &began, &after).await)
             };
-            let left = listed(work).await.unwrap_or_else(|why| unlisted(&why));
+            let left = self.listed(work).await.unwrap_or_else(|why| self.unlisted(&why));
             if left.exit() == Exit::Done || Instant::now() >= end {
                 return left;
             }
@@ -472,6 +551,25 @@ impl<'t> Teardown<'t> {
         limit.min(self.left().saturating_sub(LAST_WORDS))
     }
 
+    /// How long helm may wait for a part of Argo to go: no longer than there is time, and not for nothing.
+    fn for_helm(&self, most: Duration) -> Duration {
+        self.within(most).max(Duration::from_secs(1))
+    }
+
+    /// How long everything may take to be listed.
+    fn for_listing(&self) -> Duration {
+        LISTED.min(self.left() + GRACE)
+    }
+
+    /// What came of listing everything, or why there is nothing: none of it hangs past its deadline.
+    async fn listed<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
+        let limit = self.for_listing();
+        match tokio::time::timeout(limit, work).await {
+            Ok(done) => done.map_err(|failure| failure.message),
+            Err(_) => Err(format!("it could not be listed within {} s", limit.as_secs())),
+        }
+    }
+
     /// Waits until an object is gone; gives what is there of it when the time is over.
     async fn gone(
         &self,
@@ -481,14 +579,6 @@ impl<'t> Teardown<'t> {
         limit: Duration,
     ) -> Result<Option<Remnant>, ClusterError> {
         gone(self.cluster, (collection, name), object, uid, self.within(limit)).await
-    }
-}
-
-/// What came of listing everything, or why there is nothing: none of it hangs past its deadline.
-async fn listed<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
-    match tokio::time::timeout(LISTED, work).await {
-        Ok(done) => done.map_err(|failure| failure.message),
-        Err(_) => Err(format!("it could not be listed within {} s", LISTED.as_secs())),
     }
 }
 
@@ -544,4 +634,38 @@ fn uid_of(object: &Value) -> &str {
 /// The name of an object.
 fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::sample::World;
+    use super::*;
+    use crate::cluster::fake::Fake;
+
+    #[tokio::test]
+    async fn whoever_was_told_to_stop_while_nodes_went_begins_nothing_new() {
+        let begun = Cell::new(0);
+        let work = || async {
+            begun.set(begun.get() + 1);
+            Ok::<_, Failure>("done")
+        };
+        assert_eq!(unless_told(&mut Interrupts::already(), work()).await.unwrap(), None);
+        assert_eq!(begun.get(), 0);
+        assert_eq!(unless_told(&mut Interrupts::none(), work()).await.unwrap(), Some("done"));
+    }
+
+    #[tokio::test]
+    async fn helm_and_listings_have_no_more_time_than_the_teardown_and_its_grace() {
+        let world = World::new(Fake::default(), PvPolicy::Retain).await;
+        let five = Duration::from_secs(300);
+        assert_eq!(world.teardown(3600).for_helm(five), five);
+        let short = world.teardown(60).for_helm(five);
+        assert!(short <= Duration::from_secs(30) && short >= Duration::from_secs(25), "{short:?}");
+        assert_eq!(world.teardown(0).for_helm(five), Duration::from_secs(1));
+        assert_eq!((world.teardown(3600).for_listing(), world.teardown(0).for_listing()), (LISTED, GRACE));
+    }
 }

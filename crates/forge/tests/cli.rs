@@ -58,6 +58,51 @@ fn the_platform_of_the_demo_has_no_findings_and_one_order() {
 }
 
 #[test]
+fn a_variable_that_is_empty_counts_as_not_set_but_for_those_that_say_what_is_meant() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, rest: &str| {
+        let text = format!("apiVersion: forge.projectcatalyst.io/v1alpha1\n{rest}");
+        fs::write(home.path().join(name), text).unwrap();
+    };
+    write(
+        "forge.yaml",
+        "kind: Forge\nspec:\n  repository: {url: https://git.example.com/p.git}\n  argo: {cd: existing, workflows: existing, events: none}\n  environments: [{name: dev, cluster: dev, sync: auto}]\n",
+    );
+    write("graph.yaml", "kind: DependencyGraph\nspec:\n  stacks: [{name: a, apps: [{application: argocd/x}]}]\n");
+    let with = |arguments: &[&str], variables: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forge"));
+        command.args(arguments).current_dir(home.path()).env_clear().env("HOME", home.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        let output = command.envs(variables.iter().map(|name| (*name, ""))).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let print = ["bootstrap", "--print", "--image", "example.com/forge"];
+    let variables = [
+        "FORGE_REPO",
+        "FORGE_CHARTS",
+        "FORGE_HELM",
+        "FORGE_WITH",
+        "FORGE_KUBECONFIG_PATH",
+        "FORGE_WORKFLOWS_NAMESPACE",
+        "FORGE_REGISTRY_CONFIG",
+        "FORGE_REGISTRY_CA",
+        "FORGE_PLAIN_HTTP_REGISTRIES",
+    ];
+    let (code, out, err) = with(&print, &variables);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!((code, out, err), with(&print, &[]));
+    // Whoever lost what he meant did not ask for everything.
+    let (code, _, err) = with(&["platform", "validate", "-e", "dev"], &["FORGE_TARGET_SCOPE"]);
+    assert!(code == Some(3) && err.contains("scope"), "{code:?} {err}");
+    let (code, _, err) = with(&print, &["FORGE_ENVIRONMENT"]);
+    assert!(code == Some(3) && err.contains("no environment `` in forge.yaml"), "{code:?} {err}");
+    let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
+    fs::write(home.path().join("kubeconfig"), kubeconfig).unwrap();
+    let (code, _, err) = with(&["status", "-e", "dev", "--kubeconfig", "kubeconfig"], &["FORGE_CONTEXT"]);
+    assert!(code == Some(3) && err.contains("failed to load current context"), "{code:?} {err}");
+}
+
+#[test]
 fn who_owns_an_argo_cd_is_told_last_what_to_merge_into_it() {
     let home = tempfile::tempdir().unwrap();
     let print = |cd: &str| {

@@ -465,6 +465,44 @@ fn a_policy_decides_whose_releases_are_rendered() {
 }
 
 #[test]
+fn a_policy_may_ask_for_attestations_and_so_may_a_repository() {
+    let (mut world, digest) = World::flat();
+    world.settings.insert("FORGE_CMP_POLICY", world.path("policy.yaml").to_str().unwrap().to_owned());
+    let asking = |types: &str| format!("{}  attestations: [{types}]\n", policy("required", &[("ci", None)]));
+    let attest = |key: &str, sort: &str| {
+        world.write("said.json", "{}");
+        let (name, key) = (format!("{}/shop/api:{COMMIT}", world.place()), keys().join(format!("{key}.pem")));
+        let key = key.to_str().unwrap();
+        let said = world.forge(&["sign", &name, "--key", key, "--predicate", "said.json", "--type", sort]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    };
+    world.write("policy.yaml", &asking("urn:tested"));
+    world.sign(COMMIT, "ci");
+    let words = [POINTER, digest.as_str(), "no attestation of type `urn:tested`", "`ci`"];
+    world.render("dev").failed(6, "N006", &words);
+    attest("managers", "urn:tested");
+    world.render("dev").failed(6, "N006", &words);
+    attest("ci", "urn:tested");
+    let (rendered, asked) = world.counted("dev");
+    assert!(asked > 0);
+    assert_eq!(world.counted("dev"), (rendered.clone(), 0));
+    // The repository adds to what is asked for, and takes nothing away.
+    world.write("repo/signatures.yaml", &asking("urn:scanned"));
+    world.render("dev").failed(6, "N006", &["`urn:scanned`"]);
+    attest("ci", "urn:scanned");
+    world.render("dev").ok();
+    world.write("policy.yaml", &asking("urn:other"));
+    world.render("dev").failed(6, "N006", &["`urn:other`"]);
+    // A registry that does not tell of attestations has none.
+    world.write("policy.yaml", &asking("urn:tested"));
+    fs::remove_dir_all(world.path("cache")).unwrap();
+    world.registry.fail("GET", ".att", usize::MAX, Fault::Status(503));
+    world.render("dev").failed(1, "N011", &[POINTER, "503"]);
+    world.registry.heal();
+    assert_eq!(world.render("dev").ok(), rendered);
+}
+
+#[test]
 fn what_was_rendered_by_a_key_that_ended_since_is_not_rendered_any_more() {
     let (mut world, _) = World::flat();
     world.sign(COMMIT, "ci");
@@ -895,10 +933,21 @@ fn credentials_are_those_of_a_mounted_secret_and_go_to_their_host_only() {
 #[test]
 fn the_mounted_secret_also_says_which_authorities_count_and_who_speaks_plain_http() {
     let (mut world, _) = World::flat();
-    world.write("secret/plain-http", "registry.example.com:5000\n");
+    // The same registry by an address that leads to it too, and that nobody takes for this machine.
+    let host = world.registry.host().replace("127.0.0.1", "0.0.0.0");
+    world.install(&format!("{host}/releases"));
     let folder = world.path("secret").to_str().unwrap().to_owned();
     world.settings.insert("FORGE_REGISTRY_CONFIG", folder);
+    world.write("secret/plain-http", "registry.example.com:5000\n");
+    world.settings.insert("FORGE_CMP_TIMEOUT", "3".to_owned());
+    world.registry.forget();
+    let said = world.render("dev");
+    assert!(said.code != Some(0) && said.stdout.is_empty(), "{}", said.stdout);
+    assert!(world.registry.requests().is_empty(), "asked in plain text: {:?}", world.registry.requests());
+    world.settings.remove("FORGE_CMP_TIMEOUT");
+    world.write("secret/plain-http", &format!("registry.example.com:5000\n{host}\n"));
     world.render("dev").ok();
+    assert!(!world.registry.requests().is_empty());
     // What cannot be read is not the same as nothing.
     for key in ["ca.crt", "plain-http"] {
         let (mut world, _) = World::flat();

@@ -323,6 +323,43 @@ fn a_cluster_that_lets_nobody_in_is_6_one_that_is_not_there_1_and_a_kubeconfig_t
 }
 
 #[test]
+fn what_says_how_the_registry_of_releases_is_reached_is_found_unusable_before_a_cluster_is_asked() {
+    let home = Home::new();
+    let repository = home.path("repository");
+    let header = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
+    let project = repository.join("dev/apps/shop/api");
+    fs::create_dir_all(&project).unwrap();
+    let forge = FORGE.replace("spec:\n", "spec:\n  registry: registry.example.com/releases\n");
+    fs::write(repository.join("forge.yaml"), forge).unwrap();
+    fs::write(repository.join("graph.yaml"), GRAPH.replace("application: argocd/one", "project: shop/api")).unwrap();
+    let (release, digest) = ("a".repeat(40), format!("sha256:{}", "b".repeat(64)));
+    let spec = format!("spec: {{release: \"{release}\", digest: \"{digest}\"}}\n");
+    let pointer = format!("{header}kind: ReleasePointer\nmetadata: {{name: api}}\n{spec}");
+    fs::write(project.join("release.yaml"), pointer).unwrap();
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "-q", "-m", "a release"]);
+    let (server, requests) =
+        serve(403, &json!({"kind": "Status", "code": 403, "message": "no", "reason": "Forbidden"}));
+    let data = kubeconfig(&server);
+    let (nonsense, nowhere) = (home.write("nonsense", "hunter2"), home.path("nowhere").display().to_string());
+    for (variable, value) in [
+        ("REGISTRY_CA", &nowhere),
+        ("REGISTRY_CA", &nonsense),
+        ("REGISTRY_CONFIG", &nowhere),
+        ("REGISTRY_CONFIG", &nonsense),
+    ] {
+        let given = [("ENVIRONMENT", "dev"), ("KUBECONFIG_DATA", data.as_str()), (variable, value.as_str())];
+        let (_, err) = home.ends(3, &given, &[]);
+        assert!(!err.contains("hunter2") && requests.lock().unwrap().is_empty(), "{variable} {value}: {err}");
+    }
+    // With what can be used it goes on.
+    let empty = home.write("config.json", "{}");
+    let given = [("ENVIRONMENT", "dev"), ("KUBECONFIG_DATA", data.as_str()), ("REGISTRY_CONFIG", empty.as_str())];
+    home.ends(6, &given, &[]);
+    assert!(!requests.lock().unwrap().is_empty());
+}
+
+#[test]
 fn told_to_stop_before_there_is_a_run_it_stops_says_so_and_ends_with_2() {
     let home = Home::new();
     // Takes every connection and never says a word.

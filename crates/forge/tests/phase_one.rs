@@ -19,7 +19,7 @@ const REMOVERS: [&str; 1] = ["teardown"];
 /// run has its records.
 const OTHERS: [&str; 4] = ["commands/demo", "preflight", "recorder.rs", "run"];
 /// How a write looks: requests to the cluster, work of helm, tokens of Argo CD.
-const WRITES: [&str; 11] = [
+const WRITES: [&str; 12] = [
     "cluster.create(",
     "cluster.merge(",
     "cluster.apply(",
@@ -31,6 +31,7 @@ const WRITES: [&str; 11] = [
     "helm.test(",
     "argocd.mint(",
     "argocd.forget(",
+    "administrator.change_password(",
 ];
 /// How what can be died before it looks.
 const POINTS: [&str; 3] = ["failpoint::write(", "self.point(", " point("];

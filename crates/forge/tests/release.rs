@@ -6,14 +6,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use forge_core::digest::Digest;
-use forge_testkit::registry::Registry;
+use forge_core::release::key::PrivateKey;
+use forge_testkit::registry::{Fault, Registry};
 use forge_testkit::registry_client::RegistryClient;
 use forge_testkit::releases::{layer, stored};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const COMMIT: &str = "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0";
 const OTHER: &str = "3f2a00b1c6d8e9f03f2a9c1d5e7b80416a2c9d3e";
@@ -151,6 +155,154 @@ fn the_same_source_gives_the_same_bytes_wherever_it_is_and_in_whatever_order_it_
     assert_eq!(built[0], built[1]);
 }
 
+/// Programs in a folder that everybody may use: forge, and helm and kustomize as the sandbox's build cache has them. Where it has none,
+/// scripts that give what lies in the source, in the order of the folder.
+struct Programs(tempfile::TempDir);
+
+impl Programs {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let world = World { folder, variables: Vec::new() };
+        let print =
+            "for f in $(ls -U \"$d\"); do [ \"$f\" = kustomization.yaml ] || { echo ---; cat \"$d/$f\"; }; done";
+        for (name, folder) in [("helm", "$3/templates"), ("kustomize", "${2%/overlays/dev}/base")] {
+            match forge_testkit::bench::render::built(name, name) {
+                Some(real) => copied(&real, &world.path(name)),
+                // A base that is built by itself is not looked for beside itself.
+                None => drop(world.program(name, &format!("d=\"{folder}\"; [ -d \"$d\" ] || d=\"$2\"\n{print}"))),
+            }
+        }
+        copied(Path::new(env!("CARGO_BIN_EXE_forge")), &world.path("forge"));
+        Self(world.folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+/// A copy of a program. Not written by this process: what another test starts meanwhile would hold the file open.
+fn copied(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+    assert!(Command::new("chmod").arg("755").arg(to).status().unwrap().success());
+}
+
+/// Whether all folders above a path let everybody in: one for temporary files may be its owner's alone.
+fn everybody_gets_to(path: &Path) -> bool {
+    path.canonicalize().unwrap().ancestors().skip(1).all(|above| fs::metadata(above).unwrap().mode() & 0o001 != 0)
+}
+
+/// Where, when and by whom a release is built.
+struct Circumstances {
+    /// Below a folder whose name differs anyway.
+    folder: &'static str,
+    zone: &'static str,
+    /// Files are written the other way round, which some file systems show in the order of a folder.
+    backwards: bool,
+    /// When files say that they were written, and what others are told to take for the time.
+    time: u64,
+    /// What others may do with files of the source, and with what is written.
+    mode: u32,
+    umask: &'static str,
+    /// By somebody else, if that is possible.
+    user: Option<u32>,
+}
+
+impl Circumstances {
+    /// The digest of what is built of these files, and all that was written.
+    fn build(&self, files: &[(&str, String)], programs: &Programs) -> (Digest, BTreeMap<String, Vec<u8>>) {
+        let world = World::new();
+        let root = world.path(self.folder);
+        let mut files: Vec<_> = files.iter().collect();
+        if self.backwards {
+            files.reverse();
+        }
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.time);
+        for (name, text) in files {
+            let path = world.write(&format!("{}/source/{name}", self.folder), text);
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(self.mode)).unwrap();
+        }
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", self.umask, &programs.path("forge")]);
+        command.args(["release", "build", "source", "--project", "shop/api", "--commit", COMMIT]);
+        command.args(["--version", "1.4.0", "--output-layout", "layout"]);
+        command.args(["--helm", &programs.path("helm"), "--kustomize", &programs.path("kustomize")]);
+        command.current_dir(&root).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", &root).env("TZ", self.zone).env("LANG", "de_DE.UTF-8");
+        command.env("SOURCE_DATE_EPOCH", self.time.to_string());
+        // Only root can be somebody else, who must get to where his files and the programs are.
+        let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+        let gets_there = || [&world.folder, &programs.0].iter().all(|folder| everybody_gets_to(folder.path()));
+        if let Some(user) = self.user.filter(|_| is_root && gets_there()) {
+            let owner = format!("{user}:{user}");
+            assert!(Command::new("chown").arg("-R").arg(owner).arg(world.folder.path()).status().unwrap().success());
+            command.uid(user).gid(user);
+        }
+        let ended = command.output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        (digest(&String::from_utf8(ended.stdout).unwrap()), tree(&root.join("layout")))
+    }
+}
+
+/// Two paths, users, time zones, umasks and modes, ages of files, and orders of writing. Not the clock of the machine, which no test can
+/// shift without shifting it for everybody: that nothing of it gets in is what the two renderings of a chart are compared for, and of the
+/// rest of a release no byte comes from it.
+#[test]
+fn every_kind_of_source_gives_the_same_bytes_wherever_and_whenever_and_by_whom_it_is_built() {
+    let programs = Programs::new();
+    let kustomization = |resources: &str| {
+        format!("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{resources}]\n")
+    };
+    let (one, two) = (deployment(IMAGE, 1), settings("1"));
+    let sources: [(&str, Vec<(&str, String)>); 3] = [
+        ("plain YAML", vec![("base/a.yaml", one.clone()), ("base/b.yaml", two.clone()), ("dev/a.yaml", settings("2"))]),
+        (
+            "Kustomize",
+            vec![
+                ("base/a.yaml", one.clone()),
+                ("base/b.yaml", two.clone()),
+                ("base/kustomization.yaml", kustomization("a.yaml, b.yaml")),
+                ("overlays/dev/kustomization.yaml", kustomization("../../base")),
+            ],
+        ),
+        (
+            "a chart",
+            vec![
+                ("Chart.yaml", "apiVersion: v2\nname: api\nversion: 1.0.0\n".to_owned()),
+                ("templates/a.yaml", one),
+                ("templates/b.yaml", two),
+                ("values-dev.yaml", "a: 1\n".to_owned()),
+            ],
+        ),
+    ];
+    let here = Circumstances {
+        folder: "here",
+        zone: "UTC",
+        backwards: false,
+        time: 1_700_000_000,
+        mode: 0o644,
+        umask: "022",
+        user: None,
+    };
+    let there = Circumstances {
+        folder: "some where/else",
+        zone: "Asia/Tokyo",
+        backwards: true,
+        time: 86_400,
+        mode: 0o400,
+        umask: "077",
+        user: Some(65_534),
+    };
+    for (kind, files) in sources {
+        let (one, other) = (here.build(&files, &programs), there.build(&files, &programs));
+        assert_eq!(one.0, other.0, "{kind}");
+        assert_eq!(one.1, other.1, "{kind}");
+        assert!(one.1.len() > 4, "{kind}: {:?}", one.1.keys());
+    }
+}
+
 #[test]
 fn a_release_goes_from_a_source_to_a_registry_and_can_be_looked_at() {
     let (world, registry) = (World::new(), Registry::start().unwrap());
@@ -177,7 +329,7 @@ fn a_release_goes_from_a_source_to_a_registry_and_can_be_looked_at() {
         assert_eq!(found["metadata"]["source"]["commit"], COMMIT);
         assert_eq!(found["metadata"]["version"], "1.4.0+b");
         assert_eq!(found["metadata"]["resources"]["dev"]["images"][0], IMAGE);
-        assert_eq!(found["signatures"], 0);
+        assert_eq!((&found["signatures"], &found["attestations"]), (&json!(0), &json!([])));
     }
     let shown = |environment: &str| {
         let name = format!("{place}/shop/api:{COMMIT}");
@@ -473,11 +625,311 @@ fn a_signature_of_another_release_or_too_many_of_them_stop_it() {
     // A good one beside it is enough.
     let verify = || world.forge(&["verify", &format!("{place}/shop/api:{COMMIT}"), "--key", &public]);
     verify().ok();
+    // What others wrote over stays beside it; that may be more than there are signatures, but not without end.
+    let stale = |n: u32| {
+        let mut one: Value = serde_json::from_slice(&signature).unwrap();
+        one["annotations"] = json!({"n": n.to_string()});
+        registry.put_manifest(name, kind, one.to_string().as_bytes(), None)
+    };
+    let mut others: Vec<Digest> = (0..70).map(stale).collect();
+    verify().ok();
+    others.extend((70..256).map(stale));
+    let why = verify().failed(6, "N007");
+    assert!(why.contains("257 manifests of signatures, at most 256"), "{why}");
+    others.iter().for_each(|digest| registry.lose(name, digest));
+    verify().ok();
     // All together they may have the bytes of one manifest: they are in memory at once.
     let mut large: Value = serde_json::from_slice(&signature).unwrap();
     large["pad"] = "x".repeat(3 << 20).into();
     registry.put_manifest(name, kind, large.to_string().as_bytes(), None);
     verify().failed(3, "N003");
+}
+
+const SLSA: &str = "https://slsa.dev/provenance/v1";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// The tag under which cosign keeps the attestations of a release.
+fn attestations_tag(digest: &Digest) -> String {
+    format!("sha256-{}.att", digest.short(64))
+}
+
+/// An envelope around a statement of a release, as cosign writes both.
+fn envelope_of_cosign(digest: &Digest, sort: &str, key: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let statement = format!(
+        r#"{{"_type":"https://in-toto.io/Statement/v0.1","predicateType":"{sort}","subject":[{{"name":"elsewhere.example.com/shop/api","digest":{{"sha256":"{}"}}}}],"predicate":{{"buildDefinition":{{}}}}}}"#,
+        digest.short(64)
+    );
+    let signed = format!("DSSEv1 28 application/vnd.in-toto+json {} {statement}", statement.len());
+    let key = PrivateKey::read(&fs::read_to_string(key).unwrap()).unwrap();
+    format!(
+        r#"{{"payloadType":"application/vnd.in-toto+json","payload":"{}","signatures":[{{"keyid":"","sig":"{}"}}]}}"#,
+        encode(statement.as_bytes()),
+        encode(&key.sign(signed.as_bytes()))
+    )
+    .into_bytes()
+}
+
+/// Puts envelopes beside a release as `cosign attest` does: an image under its tag, without a subject.
+fn attest_as_cosign(registry: &Registry, release: &Digest, envelopes: &[(&[u8], &str)]) {
+    let name = "releases/shop/api";
+    let config = br#"{"architecture":"","created":"0001-01-01T00:00:00Z","os":"","rootfs":{"type":"layers","diff_ids":[]},"config":{}}"#;
+    let layers: Vec<Value> = envelopes
+        .iter()
+        .map(|(bytes, sort)| {
+            json!({
+                "mediaType": "application/vnd.dsse.envelope.v1+json", "size": bytes.len(),
+                "digest": registry.put_blob(name, bytes),
+                "annotations": {"dev.cosignproject.cosign/signature": "", "predicateType": sort},
+            })
+        })
+        .collect();
+    let config = json!({
+        "mediaType": "application/vnd.oci.image.config.v1+json", "size": config.len(),
+        "digest": registry.put_blob(name, config),
+    });
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
+    registry.put_manifest(name, MANIFEST, manifest.to_string().as_bytes(), Some(&attestations_tag(release)));
+}
+
+#[test]
+fn what_is_attested_of_a_release_is_asked_for_by_type_listed_and_taken_along() {
+    let (world, one, other) = (World::new(), Registry::start().unwrap(), Registry::start().unwrap());
+    let (here, there) = (format!("{}/releases", one.host()), format!("{}/mirror", other.host()));
+    world.write("source/a.yaml", &settings("1"));
+    world.write("provenance.json", r#"{"buildDefinition": {"buildType": "https://example.com/build/v1"}}"#);
+    let built = digest(&world.build(COMMIT, &["--push", &here]).ok());
+    let name = format!("{here}/shop/api:{COMMIT}");
+    let (key, public) = keys("ci");
+    let (_, managers_public) = keys("managers");
+    let attest = |name: &str, key: &str| {
+        world.forge(&["sign", name, "--key", key, "--predicate", "provenance.json", "--type", SLSA])
+    };
+    let verify = |name: &str, key: &str| world.forge(&["verify", name, "--key", key, "--attestation", SLSA]);
+    // An attestation is no signature, and a signature no attestation.
+    attest(&name, &key).ok();
+    verify(&name, &public).failed(6, "N006");
+    world.forge(&["sign", &name, "--key", &key]).ok();
+    assert_eq!(digest(&verify(&name, &public).ok()), built);
+    let why = world.forge(&["verify", &name, "--key", &public, "--attestation", "urn:tested"]).failed(6, "N006");
+    assert!(why.contains("no attestation of type `urn:tested` by any of `ci`"), "{why}");
+    verify(&name, &managers_public).failed(6, "N006");
+    // As cosign looks for it.
+    let manifest = one.content("releases/shop/api", &one.tag("releases/shop/api", &attestations_tag(&built)).unwrap());
+    let manifest: Value = serde_json::from_slice(&manifest.unwrap()).unwrap();
+    assert_eq!(manifest["subject"]["digest"], built.as_str());
+    assert_eq!(manifest["layers"][0]["mediaType"], "application/vnd.dsse.envelope.v1+json");
+    assert_eq!(manifest["layers"][0]["annotations"]["dev.cosignproject.cosign/signature"], "");
+    // Once is enough.
+    let again = attest(&name, &key);
+    assert!(again.stderr.starts_with("attested already: "), "{}", again.stderr);
+
+    let said = world.forge(&["verify", &name, "--key", &public, "--attestation", SLSA, "--output", "json"]).ok();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["attestations"], json!([{"type": SLSA, "by": ["ci"]}]));
+    let shown: Value = serde_json::from_str(&world.forge(&["inspect", &name, "--output", "json"]).ok()).unwrap();
+    assert_eq!((&shown["signatures"], &shown["attestations"]), (&json!(1), &json!([SLSA])));
+    let shown = world.forge(&["inspect", &name]).ok();
+    assert!(shown.contains(&format!("\nattested    {SLSA}, not verified here\n")), "{shown}");
+
+    // From one registry to another, and through a folder to where no way leads.
+    let copied = world.forge(&["copy", &name, &format!("{there}/shop/api")]);
+    assert!(copied.stderr.contains(", with 1 signature and 1 attestation\n"), "{}", copied.stderr);
+    let copy = format!("{there}/shop/api:{COMMIT}");
+    verify(&copy, &public).ok();
+    // It names no repository, so whoever attests the copy adds nothing.
+    assert!(attest(&copy, &key).stderr.starts_with("attested already: "));
+    world.forge(&["pull", &name, "layout"]).ok();
+    verify("layout", &public).ok();
+    let third = Registry::start().unwrap();
+    third.referrers(false);
+    let far = format!("{}/far", third.host());
+    world.forge(&["push", "layout", "--registry", &far]).ok();
+    verify(&format!("{far}/shop/api:{COMMIT}"), &public).ok();
+    // What lies at the target is kept.
+    attest(&copy, &keys("managers").0).ok();
+    world.forge(&["copy", &name, &format!("{there}/shop/api")]).ok();
+    world.forge(&["sign", &copy, "--key", &keys("managers").0]).ok();
+    verify(&copy, &managers_public).ok();
+    verify(&copy, &public).ok();
+
+    // What cannot be said, or asked for.
+    world.write("provenance.json", "[]");
+    attest(&name, &key).failed(3, "C007");
+    world.forge(&["verify", &name, "--attestation", SLSA]).failed(3, "C007");
+    let alone = world.forge(&["sign", &name, "--key", &key, "--type", SLSA]);
+    assert!(alone.code != 0 && alone.stderr.contains("--predicate"), "{}", alone.stderr);
+    let alone = world.forge(&["verify", &name, "--key", &public, "--attestation", "provenance"]);
+    assert!(alone.code != 0 && alone.stderr.contains("type of a predicate"), "{}", alone.stderr);
+}
+
+#[test]
+fn attestations_of_cosign_count_and_hostile_ones_do_not() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let place = format!("{}/releases", registry.host());
+    world.write("source/a.yaml", &settings("1"));
+    let built = digest(&world.build(COMMIT, &["--push", &place]).ok());
+    let other = digest(&world.build(OTHER, &["--push", &place]).ok());
+    let name = format!("{place}/shop/api:{COMMIT}");
+    let (key, public) = keys("ci");
+    world.forge(&["sign", &name, "--key", &key]).ok();
+    let verify = || world.forge(&["verify", &name, "--key", &public, "--attestation", SLSA]);
+    let good = envelope_of_cosign(&built, SLSA, &key);
+    attest_as_cosign(&registry, &built, &[(&good, SLSA)]);
+    verify().ok();
+    // Of another release, by a stranger, under a type that was not signed, and nothing at all.
+    let replayed = envelope_of_cosign(&other, SLSA, &key);
+    let stranger = envelope_of_cosign(&built, SLSA, &keys("managers").0);
+    let tested = envelope_of_cosign(&built, "urn:tested", &key);
+    let cases: [(&[u8], &str, &str); 4] = [
+        (&replayed, "N007", other.as_str()),
+        (&stranger, "N006", "no attestation of type"),
+        (&tested, "N006", "no attestation of type"),
+        (b"{}", "N007", "the envelope cannot be read"),
+    ];
+    for (bytes, id, words) in cases {
+        attest_as_cosign(&registry, &built, &[(bytes, SLSA)]);
+        let why = verify().failed(6, id);
+        assert!(why.contains(words), "{why}");
+        // A good one beside it is enough.
+        attest_as_cosign(&registry, &built, &[(bytes, SLSA), (&good, SLSA)]);
+        verify().ok();
+    }
+    // What says that it is something else is not even fetched.
+    registry.forget();
+    attest_as_cosign(&registry, &built, &[(&good, SLSA), (&tested, "urn:tested")]);
+    verify().ok();
+    let fetched = Digest::of(&tested);
+    assert!(registry.requests().iter().all(|request| !request.target.contains(fetched.as_str())));
+    // Nor is one that nobody could read; beside a good one it does not matter either.
+    let large = vec![b'a'; (4 << 20) + 1];
+    for sort in ["urn:tested", SLSA] {
+        attest_as_cosign(&registry, &built, &[(&large, sort), (&good, SLSA)]);
+        verify().ok();
+    }
+    attest_as_cosign(&registry, &built, &[(&large, SLSA)]);
+    let why = verify().failed(6, "N007");
+    assert!(why.contains("the envelope has 4194305 bytes, at most 4194304"), "{why}");
+    // The same bytes under another type hide nothing.
+    attest_as_cosign(&registry, &built, &[(&good, "urn:tested"), (&good, SLSA)]);
+    verify().ok();
+    // Too many, more than there used to be room for, and no manifest of attestations.
+    let many: Vec<(&[u8], &str)> = vec![(good.as_slice(), SLSA); 10_000];
+    attest_as_cosign(&registry, &built, &many);
+    let why = verify().failed(6, "N007");
+    assert!(why.contains("10000 attestations, at most 64"), "{why}");
+    let large: Vec<Vec<u8>> = (0..3_u8).map(|n| vec![b'a' + n; 2 << 20]).collect();
+    let mut large: Vec<(&[u8], &str)> = large.iter().map(|bytes| (bytes.as_slice(), SLSA)).collect();
+    attest_as_cosign(&registry, &built, &large);
+    let why = verify().failed(6, "N007");
+    assert!(why.contains("the envelope cannot be read"), "{why}");
+    large.push((&good, SLSA));
+    attest_as_cosign(&registry, &built, &large);
+    verify().ok();
+    registry.put_manifest("releases/shop/api", MANIFEST, b"{}", Some(&attestations_tag(&built)));
+    verify().failed(6, "N007");
+    // Whoever does not ask for attestations is not stopped by them.
+    world.forge(&["verify", &name, "--key", &public]).ok();
+    attest_as_cosign(&registry, &built, &[(&good, SLSA)]);
+    // One of ours beside it, as cosign would add one.
+    world.write("tests.json", r#"{"passed": true}"#);
+    world.forge(&["sign", &name, "--key", &key, "--predicate", "tests.json", "--type", "urn:tested"]).ok();
+    let both = world.forge(&["verify", &name, "--key", &public, "--attestation", SLSA, "--attestation", "urn:tested"]);
+    both.ok();
+}
+
+/// How many signatures or attestations a tag of the release names.
+fn under_tag(registry: &Registry, tag: &str) -> usize {
+    let name = "releases/shop/api";
+    let manifest = registry.content(name, &registry.tag(name, tag).unwrap()).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    manifest["layers"].as_array().unwrap().len()
+}
+
+#[test]
+fn what_cosign_attested_here_and_we_there_is_all_found_after_copying_and_what_nobody_can_read_is_left() {
+    let (world, one, other) = (World::new(), Registry::start().unwrap(), Registry::start().unwrap());
+    world.write("source/a.yaml", &settings("1"));
+    world.write("provenance.json", "{}");
+    let (ci, managers) = (keys("ci"), keys("managers"));
+    let named = |registry: &Registry| format!("{}/releases/shop/api:{COMMIT}", registry.host());
+    let (here, there) = (named(&one), named(&other));
+    let built = digest(&world.build(COMMIT, &["--push", &format!("{}/releases", one.host())]).ok());
+    world.build(COMMIT, &["--push", &format!("{}/releases", other.host())]).ok();
+    world.forge(&["sign", &here, "--key", &ci.0]).ok();
+    world.forge(&["sign", &there, "--key", &managers.0]).ok();
+    attest_as_cosign(&one, &built, &[(&envelope_of_cosign(&built, SLSA, &ci.0), SLSA)]);
+    world.forge(&["sign", &there, "--key", &managers.0, "--predicate", "provenance.json", "--type", SLSA]).ok();
+    let unreadable = json!({
+        "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/vnd.in-toto+json",
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": Digest::of(b"{}"), "size": 2},
+        "subject": {"mediaType": MANIFEST, "digest": built, "size": 1}, "layers": [1],
+    });
+    one.put_manifest("releases/shop/api", MANIFEST, unreadable.to_string().as_bytes(), None);
+    let copy = || world.forge(&["copy", &here, &format!("{}/releases/shop/api", other.host())]);
+    let copied = copy();
+    let words = ", with 1 signature and 1 attestation, and without 1 manifest beside it that cannot be read\n";
+    assert!(copied.stderr.contains(words), "{}", copied.stderr);
+    copied.ok();
+    for (_, public) in [&ci, &managers] {
+        world.forge(&["verify", &there, "--key", public, "--attestation", SLSA]).ok();
+    }
+    // Under the tags, where cosign looks, and once.
+    let tags = [format!("sha256-{}.sig", built.short(64)), attestations_tag(&built)];
+    let now = || tags.each_ref().map(|tag| (under_tag(&other, tag), other.tag("releases/shop/api", tag)));
+    let first = now();
+    assert_eq!(first.each_ref().map(|(count, _)| *count), [2, 2]);
+    copy().ok();
+    assert_eq!(now(), first);
+}
+
+#[test]
+fn what_two_signed_at_the_same_time_is_all_under_the_tag_in_the_end() {
+    let (world, one, other) = (World::new(), Registry::start().unwrap(), Registry::start().unwrap());
+    world.write("source/a.yaml", &settings("1"));
+    let place = |registry: &Registry| format!("{}/releases", registry.host());
+    let built = digest(&world.build(COMMIT, &["--push", &place(&one)]).ok());
+    world.build(COMMIT, &["--push", &place(&other)]).ok();
+    let sign = |registry: &Registry, who: &str| {
+        let name = format!("{}/shop/api:{COMMIT}", place(registry));
+        world.forge(&["sign", &name, "--key", &keys(who).0]).ok()
+    };
+    sign(&one, "ci");
+    sign(&other, "managers");
+    // Somebody who looked before there was a signature writes over the tag; then he looks whether his is there.
+    let (name, tag) = ("releases/shop/api", format!("sha256-{}.sig", built.short(64)));
+    let theirs = other.content(name, &other.tag(name, &tag).unwrap()).unwrap();
+    let manifest: Value = serde_json::from_slice(&theirs).unwrap();
+    let payload: Digest = manifest["layers"][0]["digest"].as_str().unwrap().parse().unwrap();
+    one.put_blob(name, &other.content(name, &payload).unwrap());
+    one.put_manifest(name, MANIFEST, &theirs, Some(&tag));
+    assert_eq!(under_tag(&one, &tag), 1);
+    sign(&one, "managers");
+    assert_eq!(under_tag(&one, &tag), 2);
+    let both = one.tag(name, &tag);
+    sign(&one, "ci");
+    assert_eq!(one.tag(name, &tag), both);
+}
+
+#[test]
+fn who_signs_while_others_do_waits_a_little_longer_each_time_and_gives_up() {
+    let (world, registry) = (World::new(), Registry::start().unwrap());
+    let place = format!("{}/releases", registry.host());
+    world.write("source/a.yaml", &settings("1"));
+    world.build(COMMIT, &["--push", &place]).ok();
+    let (name, (key, public)) = (format!("{place}/shop/api:{COMMIT}"), keys("ci"));
+    // Says that it was stored, and somebody else's is there: nobody's, here.
+    registry.fail("PUT", ".sig", 5, Fault::Status(201));
+    let began = Instant::now();
+    world.forge(&["sign", &name, "--key", &key]).ok();
+    // At least 50, 100, 200, 400 and 400 milliseconds.
+    assert!(began.elapsed() >= Duration::from_millis(1150), "{:?}", began.elapsed());
+    world.forge(&["verify", &name, "--key", &public]).ok();
+    registry.fail("PUT", ".sig", usize::MAX, Fault::Status(201));
+    let (managers, _) = keys("managers");
+    let why = world.forge(&["sign", &name, "--key", &managers]).failed(1, "N011");
+    assert!(why.contains("is written by somebody else all the time"), "{why}");
 }
 
 #[test]

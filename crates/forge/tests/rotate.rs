@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 
 const SECRET: &str = "/api/v1/namespaces/argo/secrets/forge-argocd";
 const ADMIN: &str = "/api/v1/namespaces/argocd/secrets/argocd-initial-admin-secret";
+const OWN: &str = "/api/v1/namespaces/argocd/secrets/forge-argocd-admin";
+const RECEIPT: &str = "/api/v1/namespaces/argocd/configmaps/forge-install-argo-cd";
 const HEADER: &str = "apiVersion: forge.projectcatalyst.io/v1alpha1\n";
 const PROXY: &str = "/api/v1/namespaces/argocd/services/http:argocd-server:80/proxy/api/v1";
 
@@ -25,8 +27,19 @@ struct Fake {
     version: u64,
     /// The account's tokens: id, when it was made, the token.
     tokens: Vec<(String, i64, String)>,
-    /// The administrator's password can be read.
+    /// The administrator's first password can be read.
     password: bool,
+    /// The password that Argo CD accepts of him, and when it was changed, where it was.
+    counts: String,
+    changed: Option<&'static str>,
+    /// The Secret with the one that bootstrap made.
+    own: Option<Value>,
+    /// The receipt of an Argo CD that Forge installed.
+    receipt: Option<Value>,
+    /// Another bootstrap does the same, and is a moment faster with every write.
+    raced: bool,
+    /// ConfigMap `forge-signatures`, where there is one.
+    policy: Option<Value>,
     /// It is there, and the account may not read it.
     hidden: bool,
     /// Somebody else writes the Secret as soon as a token is made.
@@ -62,7 +75,7 @@ impl Fake {
             "token": encoded(&held), "token-id": encoded(&id), "server": encoded("http://argocd-server.argocd.svc"),
             "ca.crt": encoded("kept"),
         });
-        Self { secret: data, version: 1, tokens, ..Self::default() }
+        Self { secret: data, version: 1, tokens, counts: "pass".to_owned(), ..Self::default() }
     }
 
     fn stored(&self, key: &str) -> Option<String> {
@@ -105,14 +118,61 @@ impl Fake {
             ("GET", ADMIN) if self.hidden => {
                 (403, json!({"kind": "Status", "code": 403, "message": "secrets is forbidden", "reason": "Forbidden"}))
             }
-            ("GET", ADMIN) if self.password => (200, json!({"data": {"password": encoded("pass")}})),
+            ("GET", ADMIN) if self.password => {
+                let metadata = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+                (200, json!({"metadata": metadata, "data": {"password": encoded("pass")}}))
+            }
+            ("DELETE", ADMIN) => {
+                self.password = false;
+                self.log.push("delete the first password".to_owned());
+                (200, json!({}))
+            }
+            ("GET", "/api/v1/namespaces/argocd/configmaps/forge-signatures") if self.policy.is_some() => {
+                (200, self.policy.clone().unwrap())
+            }
+            ("GET", RECEIPT) if self.receipt.is_some() => (200, self.receipt.clone().unwrap()),
+            ("GET", OWN) if self.own.is_some() => (200, self.own.clone().unwrap()),
+            ("PATCH", OWN) => {
+                let own = self.own.as_mut().unwrap();
+                if self.raced {
+                    own["metadata"]["resourceVersion"] = json!("2");
+                    own["data"] = json!({"password": encoded("theirs")});
+                }
+                let wanted = body.pointer("/metadata/resourceVersion");
+                if wanted.is_some_and(|wanted| *wanted != own["metadata"]["resourceVersion"]) {
+                    return (409, json!({"kind": "Status", "code": 409, "message": "modified", "reason": "Conflict"}));
+                }
+                own["data"] = body["data"].clone();
+                self.log.push("store another password".to_owned());
+                (200, own.clone())
+            }
+            ("POST", "/api/v1/namespaces/argocd/secrets") => {
+                self.own = Some(body.clone());
+                self.log.push("store another password".to_owned());
+                (201, body.clone())
+            }
+            ("GET", "/api/v1/namespaces/argocd/secrets/argocd-secret") => {
+                let data = self.changed.map(|changed| json!({"admin.passwordMtime": encoded(changed)}));
+                (200, json!({ "data": data }))
+            }
             ("GET", "/session/userinfo") if known => (200, json!({"loggedIn": true, "username": "forge"})),
             ("GET", "/session/userinfo") => (200, json!({})),
-            ("POST", "/session") if body["password"] == "pass" => (200, json!({"token": "administrator"})),
+            ("POST", "/session") if body["password"] == self.counts.as_str() => {
+                (200, json!({"token": "administrator"}))
+            }
+            ("POST", "/session") => (401, json!({"code": 16, "message": "Invalid username or password"})),
             (_, path) if path.starts_with("/account/") && !known => refused,
             ("GET", "/account/forge") => {
                 let listed = self.tokens.iter().map(|(id, issued, _)| json!({"id": id, "issuedAt": issued}));
                 (200, json!({"name": "forge", "tokens": listed.collect::<Vec<_>>()}))
+            }
+            ("PUT", "/account/password") => {
+                assert_eq!(body["currentPassword"], self.counts.as_str(), "{body}");
+                self.counts = body["newPassword"].as_str().unwrap().to_owned();
+                self.changed = Some("2026-01-01T00:05:00Z");
+                self.log.push("change the password".to_owned());
+                // The session is older than the password that counts now.
+                if self.raced { refused } else { (200, json!({})) }
             }
             ("POST", "/account/forge/token") => {
                 assert!(body["expiresIn"].as_i64().unwrap() >= 3600, "{body}");
@@ -187,9 +247,15 @@ fn rotate(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fak
 
 /// Runs it; gives how it ended, what it wrote, and what is there afterwards.
 fn forge(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake>>) {
-    let folder = tempfile::tempdir().unwrap();
     let fake = Arc::new(Mutex::new(fake));
-    let port = serve(fake.clone());
+    let (code, out, err) = run(&fake, "existing", arguments, None);
+    (code, out, err, fake)
+}
+
+/// Runs it where forge.yaml says this of Argo CD, dying before a write where one is named.
+fn run(fake: &Arc<Mutex<Fake>>, cd: &str, arguments: &[&str], dies: Option<&str>) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let port = serve(Arc::clone(fake));
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
@@ -204,7 +270,7 @@ fn forge(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake
     write(
         "forge.yaml",
         &format!(
-            "{HEADER}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: existing, workflows: existing, events: none}}\n  environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
+            "{HEADER}kind: Forge\nspec:\n  repository: {{url: https://git.example.com/p.git}}\n  argo: {{cd: {cd}, workflows: existing, events: none}}\n  environments: [{{name: dev, cluster: dev, sync: auto}}]\n"
         ),
     );
     write(
@@ -218,10 +284,11 @@ fn forge(fake: Fake, arguments: &[&str]) -> (i32, String, String, Arc<Mutex<Fake
         .args(["--kubeconfig", "kubeconfig"])
         .current_dir(folder.path())
         .env_clear()
+        .env("FORGE_FAILPOINT", dies.unwrap_or_default())
         .output()
         .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr), fake)
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
 #[test]
@@ -292,6 +359,21 @@ fn once_the_token_has_ended_an_administrator_is_needed() {
         assert!(err.starts_with("error[FORGE-T002]") && err.contains("--argocd-admin-token-file"), "{err}");
         assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
     }
+    let replaced = Fake {
+        own: Some(json!({"data": {"password": encoded("another")}})),
+        counts: "another".to_owned(),
+        ..Fake::new(&[])
+    };
+    let (code, out, err, _) = rotate(replaced, &["--grace", "0s", "--output", "json"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("\"madeBy\": \"the administrator\""), "{out}");
+    // Somebody changed it since.
+    let (code, _, err, _) = rotate(
+        Fake { own: Some(json!({"data": {"password": encoded("another")}})), ..Fake::new(&[]) },
+        &["--grace", "0s"],
+    );
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[FORGE-T002]"), "{err}");
     let initial = Fake { password: true, ..Fake::new(&[]) };
     let (code, out, err, fake) = rotate(initial, &["--grace", "0s", "--output", "json"]);
     assert_eq!(code, 0, "{err}");
@@ -337,4 +419,130 @@ fn lifetimes_that_cannot_be_kept_and_clusters_without_a_token_are_refused() {
     let (code, _, err, _) = rotate(Fake { secret: json!({}), ..Fake::new(&[]) }, &[]);
     assert_eq!(code, 3, "{err}");
     assert!(err.starts_with("error[FORGE-D003]"), "{err}");
+}
+
+/// An object of Forge's beside Argo CD.
+fn ours(name: &str) -> Value {
+    let labels = json!({"app.kubernetes.io/managed-by": "forge"});
+    json!({"metadata": {"name": name, "namespace": "argocd", "resourceVersion": "1", "labels": labels}})
+}
+
+/// `forge bootstrap --credentials`, which does of all of bootstrap what is secret.
+fn credentials(fake: &Arc<Mutex<Fake>>, cd: &str, dies: Option<&str>) -> (i32, String, String) {
+    run(fake, cd, &["bootstrap", "--credentials"], dies)
+}
+
+/// An Argo CD that Forge installed, with its first password, and a token of the account that works and is stored as it is today.
+fn fresh() -> Fake {
+    let receipt = Some(ours("forge-install-argo-cd"));
+    let mut fake = Fake { password: true, receipt, ..Fake::new(&["old"]) };
+    let ends = jiff::Timestamp::from_second(2_700_000_000).unwrap();
+    let secret = fake.secret.as_object_mut().unwrap();
+    secret.remove("ca.crt");
+    secret.insert("expires".to_owned(), json!(encoded(&ends.to_string())));
+    fake
+}
+
+#[test]
+fn the_first_password_of_an_argo_cd_that_forge_installed_is_replaced_wherever_it_was_killed_before() {
+    let points = [
+        "Secret forge-argocd-admin",
+        "the password of Argo CD's administrator",
+        "Secret argocd-initial-admin-secret goes",
+    ];
+    for dies in [None].into_iter().chain(points.map(Some)) {
+        let fake = Arc::new(Mutex::new(fresh()));
+        if dies.is_some() {
+            let (code, _, err) = credentials(&fake, "install", dies);
+            assert_eq!(code, -1, "{dies:?}: {err}");
+        }
+        let (code, out, err) = credentials(&fake, "install", None);
+        assert_eq!((code, out.lines().count()), (0, 1), "{dies:?}: {out}{err}");
+        let log = {
+            let fake = fake.lock().unwrap();
+            let steps = ["store another password", "change the password", "delete the first password"];
+            assert_eq!(fake.log, steps, "{dies:?}");
+            // What counts is what is stored, in a Secret that is ours, and nobody is told.
+            let own = fake.own.as_ref().unwrap();
+            assert_eq!(own["data"]["password"], encoded(&fake.counts));
+            assert_eq!(own["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
+            assert!(!fake.password && fake.counts != "pass" && fake.counts.len() == 32);
+            assert!(!out.contains(&fake.counts) && !err.contains(&fake.counts), "{out}{err}");
+            let (grants, purpose) = (rights::installer(), Purpose::default());
+            for (method, path) in &fake.asked {
+                let Some(request) = Request::read(method, path) else { continue };
+                assert!(grants.iter().any(|grant| grant.covers(&request, &purpose)), "{request:?}");
+            }
+            fake.log.clone()
+        };
+        // Again: nothing is left to be done.
+        let (code, out, err) = credentials(&fake, "install", None);
+        assert_eq!((code, out.as_str()), (0, ""), "{err}");
+        assert_eq!(fake.lock().unwrap().log, log);
+    }
+}
+
+#[test]
+fn a_policy_of_signatures_that_cannot_be_used_is_refused_before_anything_is_written() {
+    let image = format!("registry.example.com/forge@sha256:{}", "0".repeat(64));
+    for arguments in [&["bootstrap", "--credentials"][..], &["bootstrap", "--image", image.as_str()][..]] {
+        let policy = Some(json!({"metadata": {}, "data": {"policy.yaml": "kind: Nothing\n"}}));
+        let fake = Arc::new(Mutex::new(Fake { policy, ..fresh() }));
+        let (code, _, err) = run(&fake, "install", arguments, None);
+        assert_eq!(code, 3, "{err}");
+        assert!(err.contains("error[FORGE-N015]: ConfigMap forge-signatures"), "{err}");
+        let fake = fake.lock().unwrap();
+        assert!(fake.asked.iter().all(|(method, _)| method == "GET") && !fake.asked.is_empty(), "{:?}", fake.asked);
+    }
+}
+
+#[test]
+fn the_first_password_of_an_argo_cd_of_somebody_else_is_left_to_him() {
+    let foreign = Some(json!({"metadata": {"name": "forge-install-argo-cd", "namespace": "argocd"}}));
+    // Whatever forge.yaml says: an Argo CD that Forge is to install and did not is not Forge's.
+    for (cd, receipt) in [("existing", fresh().receipt), ("install", None), ("install", foreign)] {
+        let fake = Arc::new(Mutex::new(Fake { receipt, ..fresh() }));
+        let (code, _, err) = credentials(&fake, cd, None);
+        assert_eq!(code, 0, "{cd}: {err}");
+        let fake = fake.lock().unwrap();
+        assert_eq!((fake.log.as_slice(), fake.password, fake.counts.as_str()), (&[][..], true, "pass"), "{cd}");
+    }
+}
+
+#[test]
+fn of_two_bootstraps_at_once_the_slower_one_takes_what_the_other_stored() {
+    let own = Some(ours("forge-argocd-admin"));
+    let fake = Arc::new(Mutex::new(Fake { own, raced: true, ..fresh() }));
+    let (code, _, err) = credentials(&fake, "install", None);
+    assert_eq!(code, 0, "{err}");
+    let fake = fake.lock().unwrap();
+    assert_eq!(fake.log, ["change the password", "delete the first password"]);
+    assert_eq!((fake.counts.as_str(), fake.password), ("theirs", false));
+    assert_eq!(fake.own.as_ref().unwrap()["data"]["password"], encoded("theirs"));
+}
+
+#[test]
+fn a_password_that_a_person_chose_stays_and_one_that_is_only_refused_is_not_taken_for_that() {
+    let mine = || Fake { counts: "mine".to_owned(), ..fresh() };
+    let fake = Arc::new(Mutex::new(Fake { changed: Some("2026-01-02T00:00:00Z"), ..mine() }));
+    let (code, _, err) = credentials(&fake, "install", None);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(fake.lock().unwrap().log, ["delete the first password"]);
+    // After failed logins Argo CD refuses a good one too, and its clock may be ahead of the API server's.
+    for changed in [None, Some("2026-01-01T00:00:01Z")] {
+        let fake = Arc::new(Mutex::new(Fake { changed, ..mine() }));
+        let (code, _, err) = credentials(&fake, "install", None);
+        assert_eq!(code, 3, "{err}");
+        for hint in ["kubectl -n argocd delete secret argocd-initial-admin-secret", "Secret forge-argocd-admin"] {
+            assert!(err.starts_with("error[FORGE-T003]") && err.contains(hint), "{err}");
+        }
+        assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
+    }
+    // What has the name of ours and is somebody else's stays as it is.
+    let foreign = json!({"kind": "Secret", "metadata": {"name": "forge-argocd-admin", "namespace": "argocd"}});
+    let fake = Arc::new(Mutex::new(Fake { own: Some(foreign), ..fresh() }));
+    let (code, _, err) = credentials(&fake, "install", None);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[FORGE-B024]"), "{err}");
+    assert_eq!(fake.lock().unwrap().log, Vec::<String>::new());
 }

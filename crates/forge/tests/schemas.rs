@@ -177,7 +177,7 @@ const CASES: &[Case] = &[
     ),
     (
         "SignaturePolicy",
-        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nmetadata: {name: platform}\nspec:\n  signatures: required\n  threshold: 1\n  keys:\n    - name: ci\n      until: 2027-01-01T00:00:00Z\n      pem: \"-----BEGIN PUBLIC KEY-----\\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEw2OSdWhEROL1W5eWYkVALI8DjYsc\\nAuC9CLUOxRawGJJBft/D59K8Tq6ZaJn29GHKtW8zg5pdJ7VwCDwhHrKY8g==\\n-----END PUBLIC KEY-----\"\n",
+        "apiVersion: forge.projectcatalyst.io/v1alpha1\nkind: SignaturePolicy\nmetadata: {name: platform}\nspec:\n  signatures: required\n  threshold: 1\n  attestations: [\"https://slsa.dev/provenance/v1\"]\n  keys:\n    - name: ci\n      until: 2027-01-01T00:00:00Z\n      pem: \"-----BEGIN PUBLIC KEY-----\\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEw2OSdWhEROL1W5eWYkVALI8DjYsc\\nAuC9CLUOxRawGJJBft/D59K8Tq6ZaJn29GHKtW8zg5pdJ7VwCDwhHrKY8g==\\n-----END PUBLIC KEY-----\"\n",
         &[
             ("kind: SignaturePolicy", "kind: Policy"),
             ("{name: platform}", "{}"),
@@ -186,6 +186,8 @@ const CASES: &[Case] = &[
             ("threshold: 1", "threshold: 0"),
             ("threshold: 1", "threshold: 2"),
             ("threshold: 1", "threshold: 17"),
+            ("[\"https://slsa.dev/provenance/v1\"]", "[3]"),
+            ("attestations: ", "attestation: "),
             ("name: ci", "name: CI"),
             ("- name: ci\n      until", "- until"),
             ("until: 2027-01-01T00:00:00Z", "until: soon"),

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forge_testkit::sandbox::eventually;
 use serde_json::{Value, json};
@@ -30,10 +30,14 @@ struct Fake {
     writes: Vec<String>,
     /// How often this collection comes back empty although something is in it.
     empty: Option<(String, usize)>,
+    /// How often this collection comes back with what is in it: then that went by itself.
+    leaves: Option<(String, usize)>,
     /// This collection ends too soon, and says itself that there is more.
     short: Option<String>,
     /// This collection may not be listed.
     forbidden: Option<String>,
+    /// This collection is never answered.
+    held: Option<String>,
 }
 
 impl Fake {
@@ -75,6 +79,14 @@ impl Fake {
         {
             *times -= 1;
             return (200, json!({"items": []}));
+        }
+        if let Some((which, times)) = &mut self.leaves
+            && which == path
+        {
+            if *times == 0 {
+                return (200, json!({"items": []}));
+            }
+            *times -= 1;
         }
         if self.short.as_deref() == Some(path) {
             return (200, json!({"metadata": {"resourceVersion": "1", "remainingItemCount": 2}, "items": []}));
@@ -124,6 +136,20 @@ fn answer(stream: &TcpStream, fake: &Mutex<Fake>) {
     reader.read_exact(&mut content).unwrap();
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
+    let is_held = {
+        let mut fake = fake.lock().unwrap();
+        let is_held = fake.held.as_deref() == Some(path);
+        if is_held {
+            fake.asked.push(path.to_owned());
+        }
+        is_held
+    };
+    if is_held {
+        // The connection stays open as long as the test lasts.
+        loop {
+            std::thread::park();
+        }
+    }
     let (code, body) = fake.lock().unwrap().answer(method, path);
     let (body, mut stream) = (body.to_string(), stream);
     let _ = write!(
@@ -298,9 +324,75 @@ fn volumes_of_namespaces_that_no_node_is_left_in_are_secured_before_anything_goe
 }
 
 #[test]
+fn an_interrupt_after_the_nodes_is_heard_at_once_and_nothing_more_is_written() {
+    const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let mut fake = fake(&[("/api/v1/namespaces/shop".to_owned(), namespace)]);
+    fake.held = Some(CLAIMS.to_owned());
+    let (port, fake) = serve(fake);
+    let command = Command::new(env!("CARGO_BIN_EXE_forge"));
+    let mut command = of_dev(command, folder.path(), port, &["--confirm", "dev", "-o", "json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // No node is there: this is asked by what comes after them.
+    eventually("claims are asked for", Duration::from_secs(60), || {
+        let asked = fake.lock().unwrap().asked.clone();
+        if asked.iter().any(|path| path == CLAIMS) { Ok(()) } else { Err(format!("{asked:?}")) }
+    });
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    let ended = eventually("it stops", Duration::from_secs(20), || child.try_wait().unwrap().ok_or_else(String::new));
+    assert_eq!(ended.code(), Some(2));
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+    // What went until then is told all the same.
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["verdict"], &report["exit"]), (&json!("cancelled"), &json!(2)), "{report}");
+    assert!(report["removal"].is_object() && report["message"].as_str().unwrap().contains("told to stop"), "{report}");
+}
+
+#[test]
+fn when_the_time_is_over_what_hangs_is_given_up_and_what_was_done_is_reported() {
+    let folder = repository();
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let mut fake = fake(&[("/api/v1/namespaces/shop".to_owned(), namespace)]);
+    fake.held = Some("/api/v1/namespaces/shop/persistentvolumeclaims".to_owned());
+    let (port, fake) = serve(fake);
+    let begin = Instant::now();
+    let (out, _) = told(&teardown(folder.path(), port, &["--confirm", "dev", "--timeout", "3s", "-o", "json"]), 4);
+    // Its time, and the grace in which it says what is left.
+    assert!(begin.elapsed() < Duration::from_secs(3 + 60), "{:?}", begin.elapsed());
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["verdict"], &report["exit"]), (&json!("timed out"), &json!(4)), "{report}");
+    assert!(report["removal"].is_object(), "{report}");
+    assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
+}
+
+/// Tears down against this until a namespace with these things inside was kept or deleted: what comes after namespaces was asked
+/// for, or something was written. That the end is looked at for a while is of no interest here.
+fn looked_into(fake: Fake, inside: &str) -> Arc<Mutex<Fake>> {
+    let folder = repository();
+    let (port, fake) = serve(fake);
+    let command = Command::new(env!("CARGO_BIN_EXE_forge"));
+    let mut command = of_dev(command, folder.path(), port, &["--confirm", "dev"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the namespace was looked into", Duration::from_secs(60), || {
+        let fake = fake.lock().unwrap();
+        let after = fake.asked.iter().skip_while(|path| *path != inside);
+        let over = !fake.writes.is_empty() || after.clone().any(|path| path.contains("/appprojects/"));
+        if over { Ok(()) } else { Err(format!("{:?}", fake.asked)) }
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fake
+}
+
+#[test]
 fn what_is_in_a_namespace_is_not_taken_for_nothing_because_one_list_came_back_empty() {
     const INSIDE: &str = "/api/v1/namespaces/shop/configmaps";
-    let folder = repository();
     let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
     let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
     let theirs = json!({"metadata": {"name": "theirs", "namespace": "shop", "uid": "c", "resourceVersion": "1"}});
@@ -314,22 +406,37 @@ fn what_is_in_a_namespace_is_not_taken_for_nothing_because_one_list_came_back_em
         another(),
     ]);
     fake.empty = Some((INSIDE.to_owned(), 1));
-    let (port, fake) = serve(fake);
-    let command = Command::new(env!("CARGO_BIN_EXE_forge"));
-    let mut command = of_dev(command, folder.path(), port, &["--confirm", "dev"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // What comes after namespaces, or a write. That the end is looked at for a while is of no interest here.
-    eventually("the namespace was looked into", Duration::from_secs(60), || {
-        let fake = fake.lock().unwrap();
-        let after = fake.asked.iter().skip_while(|path| *path != INSIDE);
-        let over = !fake.writes.is_empty() || after.clone().any(|path| path.contains("/appprojects/"));
-        if over { Ok(()) } else { Err(format!("{:?}", fake.asked)) }
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let fake = looked_into(fake, INSIDE);
     let fake = fake.lock().unwrap();
     assert_eq!(fake.writes, Vec::<String>::new());
     assert!(fake.asked.iter().filter(|path| *path == INSIDE).count() > 1, "{:?}", fake.asked);
+}
+
+#[test]
+fn what_goes_with_an_owner_that_is_gone_already_does_not_keep_its_namespace() {
+    const INSIDE: &str = "/api/v1/namespaces/shop/configmaps";
+    let labels = json!({"app.kubernetes.io/managed-by": "forge", "forge.projectcatalyst.io/environment": "dev"});
+    let namespace = json!({"metadata": {"name": "shop", "uid": "n", "resourceVersion": "1", "labels": labels}});
+    let mut metadata = json!({"name": "owned", "namespace": "shop", "uid": "c", "resourceVersion": "1"});
+    metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "o"}]);
+    let verbs = json!(["get", "list", "delete"]);
+    let kinds = json!([
+        {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": verbs},
+        {"name": "nodes", "kind": "Node", "namespaced": false, "verbs": verbs},
+    ]);
+    let mut fake = fake(&[
+        ("/apis".to_owned(), json!({"kind": "APIGroupList", "groups": []})),
+        ("/api/v1".to_owned(), json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": kinds})),
+        ("/api/v1/namespaces/shop".to_owned(), namespace),
+        (format!("{INSIDE}/owned"), json!({ "metadata": metadata })),
+        another(),
+    ]);
+    // A look into a namespace lists twice.
+    fake.leaves = Some((INSIDE.to_owned(), 2));
+    let fake = looked_into(fake, INSIDE);
+    let fake = fake.lock().unwrap();
+    assert_eq!(fake.writes.first().map(String::as_str), Some("DELETE /api/v1/namespaces/shop"), "{:?}", fake.asked);
+    assert!(fake.asked.iter().filter(|path| *path == INSIDE).count() > 2, "{:?}", fake.asked);
 }
 
 #[test]

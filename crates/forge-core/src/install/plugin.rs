@@ -223,14 +223,22 @@ pub fn renewal(policy: Option<&Value>) -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {POLICY_ANNOTATION: version(policy)}}}}})
 }
 
+fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
+    text(object, pointer).and_then(|text| text.parse().ok())
+}
+
+/// When an object was written last, as far as it says.
+pub(super) fn written(object: &Value) -> Option<Timestamp> {
+    let fields = items(object, "/metadata/managedFields").filter_map(|fields| time(fields, "/time"));
+    fields.chain(time(object, "/metadata/creationTimestamp")).max()
+}
+
 /// Pods that may still render under the policy before this one, by name: kubelets bring a changed ConfigMap to a pod that runs when
 /// they get to it, and nothing says when they did. A pod that was made after the change has it. Where the policy is gone there is
 /// nothing that could be missed.
 pub fn outdated_pods(policy: Option<&Value>, pods: &[Value]) -> Vec<String> {
     let Some(policy) = policy else { return Vec::new() };
-    let time = |object: &Value, pointer: &str| text(object, pointer).and_then(|text| text.parse::<Timestamp>().ok());
-    let written = items(policy, "/metadata/managedFields").filter_map(|fields| time(fields, "/time"));
-    let changed = written.chain(time(policy, "/metadata/creationTimestamp")).max();
+    let changed = written(policy);
     let is_outdated = |pod: &&Value| {
         let ended = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
         // Times have a resolution of a second.

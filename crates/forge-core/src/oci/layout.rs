@@ -32,6 +32,18 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// What points at these bytes, and says nothing else about them.
+    pub fn of(media_type: &str, bytes: &[u8]) -> Self {
+        Self {
+            media_type: media_type.to_owned(),
+            digest: Digest::of(bytes),
+            size: bytes.len() as u64,
+            architecture: None,
+            artifact_type: None,
+            annotations: Annotations::new(),
+        }
+    }
+
     /// The descriptor with another annotation.
     #[must_use]
     pub fn annotated(mut self, name: &str, value: &str) -> Self {
@@ -123,16 +135,9 @@ pub struct Layout {
 impl Layout {
     /// Stores bytes.
     pub fn blob(&mut self, media_type: &str, bytes: Vec<u8>) -> Descriptor {
-        let (digest, size) = (Digest::of(&bytes), bytes.len() as u64);
-        self.blobs.insert(digest.clone(), bytes);
-        Descriptor {
-            media_type: media_type.to_owned(),
-            digest,
-            size,
-            architecture: None,
-            artifact_type: None,
-            annotations: Annotations::new(),
-        }
+        let descriptor = Descriptor::of(media_type, &bytes);
+        self.blobs.insert(descriptor.digest.clone(), bytes);
+        descriptor
     }
 
     /// Stores an image, and gives its manifest.

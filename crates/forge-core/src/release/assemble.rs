@@ -6,7 +6,7 @@ use super::metadata::SCHEMA_VERSION;
 use super::receipt::is_no_receipt;
 use super::{
     ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, LayerSummary, Limits, PROJECT, ReleaseError,
-    ReleaseMetadata, Source, media_type, pack,
+    ReleaseMetadata, Source, media_type, pack, read_layer,
 };
 use crate::name::{EnvironmentName, ProjectId, clip};
 use crate::oci::{Annotations, Artifact, Descriptor, Layout};
@@ -159,7 +159,14 @@ fn layer(
         ReleaseError::Twice { document, .. } => ReleaseError::Twice { what: what.clone(), document },
         other => other,
     })?;
-    too_large(what, packed.len() as u64, limits.compressed, "bytes")?;
+    too_large(what.clone(), packed.len() as u64, limits.compressed, "bytes")?;
+    // A document may come out of a text that is read by other limits, as that of all objects of a chart. So it is read as the plugin
+    // reads it: what that would refuse is found here, by whoever can mend it.
+    let descriptor = Descriptor::of(media_type::RESOURCES, &packed);
+    read_layer(&mut packed.as_slice(), &descriptor, limits, &mut |_, _| Ok(())).map_err(|error| match error {
+        ReleaseError::Beyond { what: file, why } => ReleaseError::Beyond { what: format!("{file} in {what}"), why },
+        other => other,
+    })?;
     let blob = layout.blob(media_type::RESOURCES, packed);
     let summary = LayerSummary::of(&blob.digest, documents);
     Ok((blob, summary))
@@ -312,6 +319,22 @@ mod tests {
             let said = refused(&[("dev", &format!("{a}{b}"))], &limits);
             assert!(said.contains(why), "{said}");
         }
+        // Read from a text that may have more in it than one file: what is left of it in one document is too much for the plugin.
+        let many = |count: usize| {
+            let wide = Limits { file: usize::try_from(limits.output).unwrap(), ..limits };
+            let text =
+                format!("apiVersion: v1\nkind: Wide\nmetadata: {{name: a}}\nspec: [{}]\n", vec!["1"; count].join(","));
+            let mut inputs = inputs(&[("dev", &a)]);
+            inputs.layers.insert("dev".to_owned(), documents("chart", text.as_bytes(), &wide).unwrap());
+            assemble(&inputs, &limits)
+        };
+        // Beside what is in the list there are the document, its four keys and values, and the key and value in one of these.
+        let most = 512 * 1024 - 11;
+        assert!(many(most).is_ok());
+        let said = many(most + 1).unwrap_err();
+        assert_eq!(said.code(), crate::code::Code::ReleaseTooLarge);
+        assert!(said.to_string().contains("a.yaml"), "{said}");
+        assert!(said.to_string().ends_with("in layer `dev`: more than 524288 keys and values"), "{said}");
         let mut hostile = inputs(&[("dev", &a)]);
         hostile.version = Some("1\n2".to_owned());
         assert!(assemble(&hostile, &limits).unwrap_err().to_string().contains("control characters"));

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use super::ReleaseError;
 use crate::name::clip;
 
-/// How many values are taken of what may have so many bytes. Two bytes are enough for a value, which takes some hundred in memory; what
-/// people write has more, and what is small may be as dense as it likes.
+/// How many keys and values are taken of what may have so many bytes. Two bytes are enough for a value, which takes some hundred in
+/// memory; what people write has more, and what is small may be as dense as it likes.
 pub(super) fn most_values(bytes: usize) -> usize {
     (bytes / 32).max(1024)
 }
@@ -23,7 +23,7 @@ pub(super) enum Refused {
     Syntax(String),
     /// They are, but two readers could take them for two things.
     Ambiguous(String),
-    /// Nested too deep, or too many values.
+    /// Nested too deep, or too many keys and values.
     Beyond(String),
 }
 
@@ -36,7 +36,8 @@ pub(super) fn read(what: &str, bytes: &[u8], depth: usize, values: usize) -> Res
     })
 }
 
-/// Reads one JSON value, of so many levels and, with all that is in it, so many values.
+/// Reads one JSON value, of so many levels and, with all that is in it, so many keys and values. The reader of YAML counts alike: what
+/// is taken from JSON is written as YAML, and must be taken from that too.
 pub(super) fn parse(bytes: &[u8], depth: usize, values: usize) -> Result<Value, Refused> {
     let (beyond, taken) = (Cell::new(false), Cell::new(0));
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -65,7 +66,7 @@ pub(super) fn has_control_characters(value: &Value) -> bool {
 struct Strict<'c> {
     left: usize,
     most: usize,
-    /// How many values there may be, and how many there were.
+    /// How many keys and values there may be, and how many there were.
     values: usize,
     taken: &'c Cell<usize>,
     beyond: &'c Cell<bool>,
@@ -82,14 +83,14 @@ impl Strict<'_> {
         }
     }
 
-    /// Counts a value before there is one.
+    /// Counts a key or a value before there is one.
     fn counted<E: serde::de::Error>(self) -> Result<Self, E> {
         self.taken.set(self.taken.get().saturating_add(1));
         if self.taken.get() <= self.values {
             return Ok(self);
         }
         self.beyond.set(true);
-        Err(E::custom(format!("more than {} values", self.values)))
+        Err(E::custom(format!("more than {} keys and values", self.values)))
     }
 }
 
@@ -148,6 +149,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let inner = self.inner()?;
         let mut found = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
+            self.counted::<A::Error>()?;
             if found.contains_key(&key) {
                 return Err(A::Error::custom(format!("key `{}` stands twice", clip(&key))));
             }
@@ -187,12 +189,18 @@ mod tests {
     }
 
     #[test]
-    fn values_are_counted_wherever_they_are() {
-        for (text, values) in [("[0,0,0]", 4), (r#"{"a":{"b":[]},"c":"x"}"#, 4), ("1", 1)] {
+    fn keys_and_values_are_counted_wherever_they_are_as_in_yaml() {
+        use crate::yaml::{self, Dialect};
+        for (text, values) in [("[0,0,0]", 4), (r#"{"a":{"b":[]},"c":"x"}"#, 7), ("1", 1), ("{}", 1)] {
             assert!(read("it", text.as_bytes(), 9, values).is_ok(), "{text}");
             let said = read("it", text.as_bytes(), 9, values - 1).unwrap_err();
             assert_eq!(said.code(), crate::code::Code::ReleaseTooLarge, "{said}");
-            assert!(said.to_string().contains(&format!("more than {} values", values - 1)), "{said}");
+            let words = format!("more than {} keys and values", values - 1);
+            assert!(said.to_string().contains(&words), "{said}");
+            let bounds = |nodes: usize| yaml::Limits { bytes: 1024, depth: 9, nodes };
+            assert!(yaml::read(text, Dialect::Kubernetes, bounds(values)).problems.is_empty(), "{text}");
+            let problems = yaml::read(text, Dialect::Kubernetes, bounds(values - 1)).problems;
+            assert_eq!(problems.first().map(|problem| problem.message.as_str()), Some(words.as_str()), "{text}");
         }
     }
 

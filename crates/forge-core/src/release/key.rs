@@ -12,10 +12,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use p256::SecretKey;
-use p256::ecdsa::signature::{Signer as _, Verifier as _};
+use p256::ecdsa::signature::Signer as _;
+use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use p256::ecdsa::{Signature, SigningKey, VerifyingKey};
 use p256::elliptic_curve::zeroize::Zeroizing;
 use p256::pkcs8::{DecodePrivateKey as _, DecodePublicKey as _, EncodePublicKey as _};
+use sha2::{Digest as _, Sha256};
 
 use crate::code::Code;
 use crate::digest::Digest;
@@ -163,7 +165,12 @@ impl PublicKey {
 
     /// True if the private half of this key signed these bytes. The signature is ASN.1 in DER.
     pub fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
-        Signature::from_der(signature).is_ok_and(|signature| self.key.verify(bytes, &signature).is_ok())
+        self.verifies_hash(&Sha256::digest(bytes), signature)
+    }
+
+    /// The same, where the SHA-256 of the bytes is known: many keys are tried, and large bytes are read once.
+    pub(super) fn verifies_hash(&self, hash: &[u8], signature: &[u8]) -> bool {
+        Signature::from_der(signature).is_ok_and(|signature| self.key.verify_prehash(hash, &signature).is_ok())
     }
 }
 

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::code::Code;
     use crate::digest::Digest;
-    use crate::oci::{Annotations, Tree, gzip};
+    use crate::oci::{Tree, gzip};
     use crate::release::media_type;
 
     /// The texts of what is in a layer of these files.
@@ -67,14 +67,7 @@ mod tests {
             tree.file(path, text.as_bytes(), 0o644);
         }
         let packed = gzip(&tree.archive(jiff::Timestamp::UNIX_EPOCH).unwrap()).unwrap();
-        let layer = Descriptor {
-            media_type: media_type::RESOURCES.to_owned(),
-            digest: Digest::of(&packed),
-            size: packed.len() as u64,
-            architecture: None,
-            artifact_type: None,
-            annotations: Annotations::new(),
-        };
+        let layer = Descriptor::of(media_type::RESOURCES, &packed);
         let mut found = Vec::new();
         read_layer(&mut packed.as_slice(), &layer, limits, &mut |_, text| {
             found.push(text);

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 
 use super::key::{KeyName, PublicKey, TrustedKey};
-use super::signature::{Found, MOST_SIGNATURES, SignatureError, names, verify};
+use super::signature::attestation::{Attested, PredicateType};
+use super::signature::{Found, MOST_SIGNATURES, SIGNATURES, SignatureError, names, verify};
 use crate::code::Code;
 use crate::digest::Digest;
 use crate::failure::Failure;
@@ -21,6 +22,8 @@ use crate::yaml::{Decoder, Dialect, Limits, Node, Position, decode_text, read};
 
 /// Keys of a policy. Every signature may have to be tried with every one of them.
 pub const MOST_KEYS: u32 = 16;
+/// Types of attestations that a policy may ask for.
+pub const MOST_TYPES: usize = 16;
 
 const KIND: &str = "SignaturePolicy";
 
@@ -43,6 +46,8 @@ pub struct SignaturePolicy {
     pub keys: Vec<TrustedKey>,
     /// How many different keys must have signed, where it is said; one is enough where it is not.
     pub threshold: Option<u32>,
+    /// What must be said of it besides, each by one of the keys. None where signatures are not required.
+    pub attestations: BTreeSet<PredicateType>,
 }
 
 /// What a policy makes of the signatures of a release.
@@ -50,6 +55,8 @@ pub struct SignaturePolicy {
 pub struct Judged {
     /// Whose signatures were found and count.
     pub keys: Vec<KeyName>,
+    /// What was asked to be said of it, and who says it.
+    pub attestations: BTreeMap<PredicateType, Vec<KeyName>>,
     /// From this moment on there are not enough of them any more.
     pub until: Option<Timestamp>,
 }
@@ -162,6 +169,9 @@ struct Spec {
     /// How many different keys must have signed.
     #[schemars(extend("minimum" = 1, "maximum" = MOST_KEYS))]
     threshold: Option<u32>,
+    /// Types of the attestations that it needs too, as URIs; one of the keys must have made each. Only where signatures are required.
+    #[schemars(extend("maxItems" = MOST_TYPES))]
+    attestations: Option<Vec<String>>,
 }
 
 /// A key whose signatures count.
@@ -182,7 +192,7 @@ struct KeySpec {
 impl SignaturePolicy {
     /// A policy that asks for a signature by one of these keys: what `--key` means.
     pub fn of(keys: Vec<TrustedKey>) -> Self {
-        Self { signatures: Signatures::Required, keys, threshold: None }
+        Self { signatures: Signatures::Required, keys, threshold: None, attestations: BTreeSet::new() }
     }
 
     /// Reads a file with a policy.
@@ -235,7 +245,16 @@ impl SignaturePolicy {
         let keys = keys(decoder, list);
         let threshold = spec.take("threshold");
         let count = threshold.and_then(|node| decoder.number(node, "threshold", 1..=MOST_KEYS));
+        let list_of_types = spec.take("attestations");
+        let attestations = types(decoder, list_of_types);
         decoder.finish(&spec);
+        // Where everything passes, a repository may bring its own keys: then they would attest what the platform asks for.
+        if let (Some(node), Some(Signatures::Optional)) = (list_of_types, signatures)
+            && !attestations.is_empty()
+        {
+            let message = "attestations are asked for, and signatures are `optional`: write `required`";
+            decoder.report(Code::BadSignaturePolicy, node.at, message);
+        }
         // Of a repository's policy that names no keys this is only known beside the platform's.
         if let (Some(node), Some(count), Some(_)) = (threshold, count, list)
             && decoder.is_clean()
@@ -244,7 +263,7 @@ impl SignaturePolicy {
             let message = format!("threshold is {count}, and there are {} keys", keys.len());
             decoder.report(Code::BadSignaturePolicy, node.at, message);
         }
-        Some(Self { signatures: signatures?, keys, threshold: count })
+        Some(Self { signatures: signatures?, keys, threshold: count, attestations })
     }
 
     /// How many different keys must have signed.
@@ -257,12 +276,14 @@ impl SignaturePolicy {
     /// # Errors
     /// When the repository asks for less, or for what nobody could give.
     pub fn tightened(&self, by: &Self) -> Result<Self, PolicyError> {
+        let attestations: BTreeSet<PredicateType> = self.attestations.union(&by.attestations).cloned().collect();
         let tighter = match self.signatures {
             // Everything passes here, so whatever the repository asks for is more.
             Signatures::Optional => Self {
                 signatures: by.signatures,
                 keys: if by.keys.is_empty() { self.keys.clone() } else { by.keys.clone() },
                 threshold: by.threshold.or(self.threshold),
+                attestations,
             },
             Signatures::Required if by.signatures == Signatures::Optional => return Err(PolicyError::Optional),
             Signatures::Required => {
@@ -274,7 +295,7 @@ impl SignaturePolicy {
                 if own < platform {
                     return Err(PolicyError::Threshold { own, platform });
                 }
-                Self { signatures: Signatures::Required, keys, threshold: Some(own) }
+                Self { signatures: Signatures::Required, keys, threshold: Some(own), attestations }
             }
         };
         let (keys, threshold) = (tighter.keys.len(), tighter.threshold());
@@ -324,7 +345,7 @@ impl SignaturePolicy {
         // One signature may be found by its tag and as a referrer.
         let found: BTreeSet<&Found> = found.iter().collect();
         if found.len() > MOST_SIGNATURES {
-            return Err(SignatureError::TooMany { count: found.len() });
+            return Err(SignatureError::TooMany { what: SIGNATURES, count: found.len(), most: MOST_SIGNATURES });
         }
         let mut good: BTreeSet<&KeyName> = BTreeSet::new();
         let mut wrong = None;
@@ -350,7 +371,49 @@ impl SignaturePolicy {
             _ => missing,
         })?;
         let until = self.holds_until(&keys);
-        Ok(Judged { keys, until })
+        Ok(Judged { keys, attestations: BTreeMap::new(), until })
+    }
+
+    /// Adds to what was judged what is attested of a release: what [`verify`](super::signature::attestation::verify) made of each envelope, so that nobody
+    /// has to hold them all. For each type that is asked for one that is good is enough, whatever else lies there; without one what is wrong
+    /// is said before what is missing.
+    ///
+    /// # Errors
+    /// When something that is asked for is not attested.
+    pub fn attested(
+        &self,
+        mut judged: Judged,
+        manifest: &Digest,
+        verified: Vec<Result<Attested<'_>, SignatureError>>,
+    ) -> Result<Judged, SignatureError> {
+        let mut good: BTreeMap<PredicateType, BTreeSet<KeyName>> = BTreeMap::new();
+        let mut wrong = None;
+        let mut expired = None;
+        for one in verified {
+            match one {
+                Ok(Attested { sort, keys }) => {
+                    good.entry(sort).or_default().extend(keys.into_iter().map(|key| key.name.clone()));
+                }
+                Err(error) if error.is_wrong() => wrong = wrong.or(Some(error)),
+                Err(error @ SignatureError::Expired { .. }) => expired = expired.or(Some(error)),
+                Err(_) => {}
+            }
+        }
+        for wanted in &self.attestations {
+            let Some(keys) = good.remove(wanted) else {
+                let (manifest, wanted, trusted) = (manifest.clone(), wanted.clone(), names(&self.keys));
+                return Err(wrong.or(expired).unwrap_or(SignatureError::NotAttested { manifest, wanted, trusted }));
+            };
+            // As long as one of them counts.
+            let ends = self.keys.iter().filter(|key| keys.contains(&key.name)).map(|key| key.until);
+            let last = ends.map(|until| until.unwrap_or(Timestamp::MAX)).max().filter(|last| *last != Timestamp::MAX);
+            judged.until = match (judged.until, last) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            judged.attestations.insert(wanted.clone(), keys.into_iter().collect());
+        }
+        Ok(judged)
     }
 
     /// When there will be fewer than the threshold of these keys that count.
@@ -390,6 +453,19 @@ fn keys(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> Vec<TrustedKey> {
         keys.push(key);
     }
     keys
+}
+
+/// The types of attestations that a policy asks for.
+fn types(decoder: &mut Decoder<'_>, node: Option<&Node<'_>>) -> BTreeSet<PredicateType> {
+    let items = decoder.list(node, "attestations");
+    if items.len() > MOST_TYPES {
+        let at = node.map_or(Position::START, |node| node.at);
+        let message = format!("{} types of attestations, at most {MOST_TYPES} are allowed", items.len());
+        decoder.report(Code::BadSignaturePolicy, at, message);
+        return BTreeSet::new();
+    }
+    let types = items.iter().filter_map(|node| decoder.parse::<PredicateType>(node, "attestations"));
+    types.map(|sort| sort.value).collect()
 }
 
 fn key(decoder: &mut Decoder<'_>, node: &Node<'_>) -> Option<TrustedKey> {

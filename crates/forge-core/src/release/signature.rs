@@ -1,6 +1,7 @@
 //! Signatures of releases in the form of cosign («simple signing»): a payload that names the digest of a manifest, a
 //! signature over its bytes in an annotation, and a manifest that holds both and has the release as its subject. Kept as
-//! tag `sha256-<hex>.sig`, where every version of cosign looks, and found as a referrer too.
+//! tag `sha256-<hex>.sig`, where every version of cosign looks, and found as a referrer too. What is said of a release besides, and
+//! signed, is an [`attestation`].
 //!
 //! Only what a trusted key signed counts, and only for exactly the digest that is asked about. What stands in a payload
 //! besides (the repository, who and when) is not believed: releases are copied between registries.
@@ -12,7 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
+use self::attestation::PredicateType;
 use super::key::{KeyName, PrivateKey, TrustedKey};
 use super::{Limits, json};
 use crate::code::Code;
@@ -21,6 +24,7 @@ use crate::failure::Failure;
 use crate::name::clip;
 use crate::oci::{self, Annotations, Artifact, Descriptor, Layout};
 
+pub mod attestation;
 pub mod dsse;
 
 /// Media types of signatures, which are cosign's.
@@ -38,6 +42,9 @@ pub const MOST_SIGNATURES: usize = 64;
 /// Bytes of a payload.
 pub const LARGEST_PAYLOAD: usize = 64 << 10;
 
+/// What there may be too many of.
+pub const SIGNATURES: &str = "signatures";
+
 /// Nesting of a payload.
 const DEEPEST_PAYLOAD: usize = 32;
 /// What every payload of cosign says that it is.
@@ -51,10 +58,14 @@ const LONGEST_SIGNATURE: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// More than is looked at.
-    #[error("{count} signatures, at most {most} are looked at", most = MOST_SIGNATURES)]
+    #[error("{count} {what}, at most {most} are looked at")]
     TooMany {
+        /// Of what.
+        what: &'static str,
         /// How many there are.
         count: usize,
+        /// How many there may be.
+        most: usize,
     },
     /// Larger than anything of its sort.
     #[error("{what} has {bytes} bytes, at most {most} are read")]
@@ -110,6 +121,16 @@ pub enum SignatureError {
         /// Of whom.
         trusted: Vec<KeyName>,
     },
+    /// Nobody who is trusted said what the policy asks for.
+    #[error("`{manifest}` has no attestation of type `{wanted}` by any of {}", list(.trusted))]
+    NotAttested {
+        /// What was asked about.
+        manifest: Digest,
+        /// What should have been said of it.
+        wanted: PredicateType,
+        /// Who would have counted.
+        trusted: Vec<KeyName>,
+    },
 }
 
 /// Names for a message.
@@ -132,7 +153,9 @@ impl SignatureError {
     /// The stable code.
     pub fn code(&self) -> Code {
         match self {
-            Self::UnknownKey { .. } | Self::Expired { .. } | Self::NotEnough { .. } => Code::NotSigned,
+            Self::UnknownKey { .. } | Self::Expired { .. } | Self::NotEnough { .. } | Self::NotAttested { .. } => {
+                Code::NotSigned
+            }
             _ => Code::SignatureWrong,
         }
     }
@@ -150,8 +173,11 @@ impl SignatureError {
             }
             Self::Expired { .. } => "sign it again with the key that took over",
             Self::OtherDigest { .. } => "it is a signature of another release; find out who put it there",
+            Self::NotAttested { .. } => {
+                "`forge release sign --predicate FILE --type TYPE` attests it; a new key goes into the platform's policy first"
+            }
             Self::TooMany { .. } | Self::TooLarge { .. } | Self::Malformed { .. } => {
-                "remove what is wrong (tag `sha256-….sig` and referrers of the release), and sign again"
+                "remove what is wrong (tags `sha256-….sig` and `sha256-….att`, and referrers of the release), and sign again"
             }
         };
         Some(hint.to_owned())
@@ -214,7 +240,7 @@ pub fn tag(manifest: &Digest) -> String {
 /// calls; where there are signatures already, [`added`] keeps them.
 pub fn signed(layout: &mut Layout, subject: &Descriptor, reference: &str, key: &PrivateKey) -> Descriptor {
     let layer = layer(layout, subject, reference, key);
-    manifest(layout, subject, &[layer])
+    manifest(layout, subject, &[layer], media_type::SIGNATURE)
 }
 
 /// Signs a release that has signatures: the manifest that it gives holds theirs and this one. Signing twice with one key
@@ -238,9 +264,9 @@ pub fn added(
         layers.push(layer);
     }
     if layers.len() > MOST_SIGNATURES {
-        return Err(SignatureError::TooMany { count: layers.len() });
+        return Err(SignatureError::TooMany { what: SIGNATURES, count: layers.len(), most: MOST_SIGNATURES });
     }
-    Ok(manifest(layout, subject, &layers))
+    Ok(manifest(layout, subject, &layers, media_type::SIGNATURE))
 }
 
 fn layer(layout: &mut Layout, subject: &Descriptor, reference: &str, key: &PrivateKey) -> Descriptor {
@@ -249,13 +275,10 @@ fn layer(layout: &mut Layout, subject: &Descriptor, reference: &str, key: &Priva
     layout.blob(media_type::PAYLOAD, payload).annotated(ANNOTATION, &signature)
 }
 
-fn manifest(layout: &mut Layout, subject: &Descriptor, layers: &[Descriptor]) -> Descriptor {
-    layout.artifact(&Artifact {
-        artifact_type: media_type::SIGNATURE,
-        layers,
-        subject: Some(subject),
-        annotations: &Annotations::new(),
-    })
+/// A manifest that speaks of a release, with these signatures or attestations of it: put into the layout, where they need not be.
+pub fn manifest(layout: &mut Layout, subject: &Descriptor, layers: &[Descriptor], artifact_type: &str) -> Descriptor {
+    let annotations = Annotations::new();
+    layout.artifact(&Artifact { artifact_type, layers, subject: Some(subject), annotations: &annotations })
 }
 
 /// What a manifest of signatures holds.
@@ -290,62 +313,89 @@ struct RawLayer {
 /// # Errors
 /// When it is none, holds more signatures than are looked at, or a payload that nobody would read.
 pub fn read(manifest: &[u8], limits: &Limits) -> Result<SignatureManifest, SignatureError> {
-    const WHAT: &str = "the manifest of signatures";
-    let malformed = |why: String| SignatureError::Malformed { what: WHAT, why };
-    if manifest.len() > limits.manifest {
-        return Err(SignatureError::TooLarge {
-            what: WHAT,
-            bytes: manifest.len() as u64,
-            most: limits.manifest as u64,
-        });
-    }
-    let values = json::most_values(limits.manifest);
-    let value = json::parse(manifest, limits.depth, values).map_err(|refused| malformed(why(refused)))?;
-    if !value.is_object() {
-        return Err(malformed("it is not an object".to_owned()));
-    }
-    let raw: RawManifest = serde_json::from_value(value).map_err(|error| malformed(clip(&error.to_string())))?;
-    if raw.manifests.is_some() {
-        return Err(malformed("it is an index".to_owned()));
-    }
-    if raw.schema_version != 2 {
-        return Err(malformed(format!("schemaVersion is {}, expected 2", raw.schema_version)));
-    }
-    if let Some(sort) = raw.media_type.filter(|sort| sort != oci::media_type::MANIFEST && sort != DOCKER_MANIFEST) {
-        return Err(malformed(format!("mediaType is `{}`, expected `{}`", clip(&sort), oci::media_type::MANIFEST)));
-    }
-    let layers = raw.layers.unwrap_or_default();
-    if layers.len() > MOST_SIGNATURES {
-        return Err(SignatureError::TooMany { count: layers.len() });
-    }
-    let mut payloads = Vec::new();
-    for layer in layers {
-        if !layer.is_object() {
-            return Err(malformed("a layer is not an object".to_owned()));
-        }
-        let layer: RawLayer = serde_json::from_value(layer).map_err(|error| malformed(clip(&error.to_string())))?;
-        if layer.media_type != media_type::PAYLOAD {
-            continue;
-        }
-        if layer.size > LARGEST_PAYLOAD as u64 {
-            let (what, most) = ("the payload of a signature", LARGEST_PAYLOAD as u64);
-            return Err(SignatureError::TooLarge { what, bytes: layer.size, most });
-        }
-        let annotations = layer.annotations.unwrap_or_default();
-        let Some(signature) = annotations.get(ANNOTATION).cloned() else {
-            return Err(malformed(format!("layer `{}` has no annotation `{ANNOTATION}`", layer.digest)));
-        };
-        let descriptor = Descriptor {
-            media_type: layer.media_type,
-            digest: layer.digest,
-            size: layer.size,
-            architecture: None,
-            artifact_type: None,
-            annotations,
-        };
-        payloads.push((descriptor, signature));
-    }
+    let sort = Sort {
+        what: "the manifest of signatures",
+        many: SIGNATURES,
+        one: "the payload of a signature",
+        media_type: media_type::PAYLOAD,
+        largest: LARGEST_PAYLOAD as u64,
+    };
+    let signed = |descriptor: Descriptor| match descriptor.annotations.get(ANNOTATION).cloned() {
+        Some(signature) => Ok((descriptor, signature)),
+        None => Err(SignatureError::Malformed {
+            what: sort.what,
+            why: format!("layer `{}` has no annotation `{ANNOTATION}`", descriptor.digest),
+        }),
+    };
+    let payloads = sort.layers(manifest, limits)?.into_iter().map(signed).collect::<Result<_, _>>()?;
     Ok(SignatureManifest { payloads })
+}
+
+/// Something that lies beside a release: what it is called in messages, and what its layers are.
+struct Sort {
+    /// The manifest.
+    what: &'static str,
+    /// Several of what is in it.
+    many: &'static str,
+    /// One of them.
+    one: &'static str,
+    /// What they are.
+    media_type: &'static str,
+    /// Bytes that one of them may have.
+    largest: u64,
+}
+
+impl Sort {
+    /// The layers of a manifest that are of this sort.
+    fn layers(&self, manifest: &[u8], limits: &Limits) -> Result<Vec<Descriptor>, SignatureError> {
+        let malformed = |why: String| SignatureError::Malformed { what: self.what, why };
+        if manifest.len() > limits.manifest {
+            let (bytes, most) = (manifest.len() as u64, limits.manifest as u64);
+            return Err(SignatureError::TooLarge { what: self.what, bytes, most });
+        }
+        let values = json::most_values(limits.manifest);
+        let value = json::parse(manifest, limits.depth, values).map_err(|refused| malformed(why(refused)))?;
+        if !value.is_object() {
+            return Err(malformed("it is not an object".to_owned()));
+        }
+        let raw: RawManifest = serde_json::from_value(value).map_err(|error| malformed(clip(&error.to_string())))?;
+        if raw.manifests.is_some() {
+            return Err(malformed("it is an index".to_owned()));
+        }
+        if raw.schema_version != 2 {
+            return Err(malformed(format!("schemaVersion is {}, expected 2", raw.schema_version)));
+        }
+        if let Some(sort) = raw.media_type.filter(|sort| sort != oci::media_type::MANIFEST && sort != DOCKER_MANIFEST) {
+            return Err(malformed(format!("mediaType is `{}`, expected `{}`", clip(&sort), oci::media_type::MANIFEST)));
+        }
+        let layers = raw.layers.unwrap_or_default();
+        if layers.len() > MOST_SIGNATURES {
+            return Err(SignatureError::TooMany { what: self.many, count: layers.len(), most: MOST_SIGNATURES });
+        }
+        let mut found = Vec::new();
+        for layer in layers {
+            if !layer.is_object() {
+                return Err(malformed("a layer is not an object".to_owned()));
+            }
+            let layer: RawLayer = serde_json::from_value(layer).map_err(|error| malformed(clip(&error.to_string())))?;
+            if layer.media_type != self.media_type {
+                continue;
+            }
+            if layer.size > self.largest {
+                let (bytes, most) = (layer.size, self.largest);
+                return Err(SignatureError::TooLarge { what: self.one, bytes, most });
+            }
+            found.push(Descriptor {
+                media_type: layer.media_type,
+                digest: layer.digest,
+                size: layer.size,
+                architecture: None,
+                artifact_type: None,
+                annotations: layer.annotations.unwrap_or_default(),
+            });
+        }
+        Ok(found)
+    }
 }
 
 /// A signature that was found beside a release: bytes that are already those of their descriptor.
@@ -380,7 +430,7 @@ pub fn verify<'k>(
     if named != manifest.as_str() {
         return Err(SignatureError::OtherDigest { named: clip(named), wanted: manifest.clone() });
     }
-    signer(payload, &signature, keys, now).map_err(|nobody| match nobody {
+    signer(&Sha256::digest(payload), &signature, keys, now).map_err(|nobody| match nobody {
         Nobody::Unknown => SignatureError::UnknownKey { manifest: manifest.clone(), trusted: names(keys) },
         Nobody::Expired(key, until) => SignatureError::Expired { manifest: manifest.clone(), key, until },
     })
@@ -441,15 +491,10 @@ enum Nobody {
     Expired(KeyName, Timestamp),
 }
 
-/// The key that signed these bytes and counts.
-fn signer<'k>(
-    bytes: &[u8],
-    signature: &[u8],
-    keys: &'k [TrustedKey],
-    now: Timestamp,
-) -> Result<&'k TrustedKey, Nobody> {
+/// The key that signed the bytes with this hash and counts.
+fn signer<'k>(hash: &[u8], signature: &[u8], keys: &'k [TrustedKey], now: Timestamp) -> Result<&'k TrustedKey, Nobody> {
     let mut nobody = Nobody::Unknown;
-    for key in keys.iter().filter(|key| key.key.verifies(bytes, signature)) {
+    for key in keys.iter().filter(|key| key.key.verifies_hash(hash, signature)) {
         match key.until {
             Some(until) if !key.counts(now) => nobody = Nobody::Expired(key.name.clone(), until),
             _ => return Ok(key),

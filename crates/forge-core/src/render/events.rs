@@ -39,9 +39,10 @@ pub const EVENT_BUS: &str = "forge";
 /// On a Job of an event: the commit that was pushed. What is deployed is what the branch holds when the Job begins.
 pub const COMMIT_ANNOTATION: &str = "forge.projectcatalyst.io/commit";
 
-/// How a push names its Job: by the commits that the branch went to and came from. The same delivery again is a Job
-/// that is there already, whoever sent it.
-const MOVE: &str = "{{ substr 0 12 .Input.body.after }}-{{ substr 0 6 .Input.body.before }}";
+/// How a push names its Job: by the commit that the branch went to, and by all that was signed. The same delivery again is a
+/// Job that is there already, whoever sent it; a branch that goes back and forth makes one each time, because hosts say when.
+/// Two headers, which Argo Events puts into the body, are not signed: whoever sends a delivery again could change them.
+const MOVE: &str = r#"{{ substr 0 12 .Input.body.after }}-{{ omit .Input.body "X-GitHub-Event" "X-GitHub-Delivery" | toJson | sha256sum | substr 0 6 }}"#;
 /// How a clock does: by its minute.
 const MINUTE: &str = r#"{{ substr 0 16 .Input.time | replace "-" "" | replace ":" "" | lower }}"#;
 /// What the name of what the executor is told begins with.
@@ -593,6 +594,10 @@ mod tests {
         let trigger = &sensor["spec"]["triggers"][0];
         assert_eq!(trigger["template"]["conditions"], "push");
         let k8s = &trigger["template"]["k8s"];
+        // Its Job is named after what was signed, and not after what anybody may say about it.
+        let named = k8s["parameters"][0]["src"]["dataTemplate"].as_str().unwrap();
+        let signed = r#"omit .Input.body "X-GitHub-Event" "X-GitHub-Delivery" | toJson | sha256sum"#;
+        assert!(named.contains(".Input.body.after") && named.contains(signed), "{named}");
         assert_eq!(k8s["parameters"][1]["dest"], r"metadata.annotations.forge\.projectcatalyst\.io/commit");
         let job = &k8s["source"]["resource"];
         assert_eq!(job["metadata"]["name"], "forge-dev-");

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    Ask, BOOTSTRAP, DEPLOY, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule, Scope, TRIGGERS,
-    granted, rule,
+    ADMINISTRATOR, Ask, BOOTSTRAP, DEPLOY, EXECUTOR, HELM, HELM_CLUSTER, OWN, PROBE_APART, RBAC, READ, ROOT, Rule,
+    Scope, TRIGGERS, granted, rule,
 };
 use crate::preflight::{Component, Purpose};
 
@@ -102,7 +102,7 @@ static REMOVAL: [Rule; 14] = [
 ];
 
 /// The last environment takes along what all of them shared.
-static REMOVAL_OF_ALL: [Rule; 3] = [
+static REMOVAL_OF_ALL: [Rule; 4] = [
     rule(Scope::Cluster, "argoproj.io", &["clusterworkflowtemplates"], &["delete"], "the template of all nodes"),
     rule(
         Scope::Cluster,
@@ -110,6 +110,13 @@ static REMOVAL_OF_ALL: [Rule; 3] = [
         &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
         &["delete"],
         "the policy that limits who writes sync windows",
+    ),
+    rule(
+        Scope::Cluster,
+        "admissionregistration.k8s.io",
+        &["validatingwebhookconfigurations"],
+        &["delete"],
+        "what Crossplane made when it started",
     ),
     rule(
         Scope::Workflows,
@@ -215,7 +222,8 @@ pub fn installer() -> Vec<Grant> {
     // Volumes are tried only where somebody asks for it: `volumes` has what that takes.
     let probe = PROBE_APART.iter().filter(|rule| !is_of_claims(rule));
     let own = std::slice::from_ref(&OWN);
-    let fixed: [&[Rule]; 9] = [&EXECUTOR, &BOOTSTRAP, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &FORMER, &GIVING];
+    let fixed: [&[Rule]; 10] =
+        [&EXECUTOR, &BOOTSTRAP, &ADMINISTRATOR, &TRIGGERS, own, &ROOT, &HELM_CLUSTER, &LOOKS, &FORMER, &GIVING];
     let mut table = Table::new();
     for rule in fixed.into_iter().flatten().chain(probe).copied().chain(of_components) {
         let scope = if rule.scope == Scope::Workflows { Scope::Workflows } else { Scope::Everywhere };

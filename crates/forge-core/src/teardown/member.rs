@@ -24,7 +24,10 @@ pub struct Removal {
     /// It deploys to the cluster that runs Argo CD: what it made can be looked for. Elsewhere Argo CD's word must do.
     #[serde(default)]
     pub here: bool,
-    /// The namespaces that it deploys to.
+    /// The namespace that it deploys to; empty where it names none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub destination: String,
+    /// The namespaces that anything of it is in, with the one that it deploys to. Some may be somebody else's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// What it has made.

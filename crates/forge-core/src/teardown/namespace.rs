@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::inventory::Kind;
 use crate::name::{EnvironmentName, clip};
 use crate::preflight::Component;
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY, is_ours};
@@ -53,10 +54,13 @@ impl Content {
         self.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `Kind/namespace/name`.
+    /// `Kind/namespace/name`, or `Kind/name`.
     pub fn id(&self) -> String {
-        let namespace = self.object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-        format!("{}/{}/{}", clip(&self.kind), clip(namespace), clip(self.name()))
+        let (kind, name) = (clip(&self.kind), clip(self.name()));
+        match self.object.pointer("/metadata/namespace").and_then(Value::as_str) {
+            Some(namespace) if !namespace.is_empty() => format!("{kind}/{}/{name}", clip(namespace)),
+            _ => format!("{kind}/{name}"),
+        }
     }
 }
 
@@ -79,18 +83,19 @@ pub fn belongs(namespace: &Value) -> bool {
     is_ours(namespace) && environment_of(namespace).is_none() && !PROTECTED.contains(&name_of(namespace))
 }
 
-/// The first object of a namespace that keeps it: neither ours, nor Kubernetes' own, nor going. `known` are objects that were
-/// a node's (`Kind/namespace/name`), and go with their namespace.
-pub fn foreign<'c>(contents: &'c [Content], known: &BTreeSet<String>) -> Option<&'c Content> {
-    contents.iter().find(|content| !is_expected(content, known))
+/// The first object of a namespace that keeps it: neither ours, nor Kubernetes' own, nor going, nor of something else that is in
+/// it. `known` are objects that were a node's (`Kind/namespace/name`), and go with their namespace; `kinds` are those that the
+/// cluster serves.
+pub fn foreign<'c>(contents: &'c [Content], known: &BTreeSet<String>, kinds: &[Kind]) -> Option<&'c Content> {
+    contents.iter().find(|content| !is_expected(content, known, kinds))
 }
 
 /// The first object of a namespace that bootstrap made that keeps it: what keeps any, and also a claim, because no policy for
 /// volumes was ever asked about those.
-pub fn foreign_beside_argo(contents: &[Content]) -> Option<&Content> {
+pub fn foreign_beside_argo<'c>(contents: &'c [Content], kinds: &[Kind]) -> Option<&'c Content> {
     let none = BTreeSet::new();
     let claims = |content: &&Content| content.kind == "PersistentVolumeClaim" && !is_ours(&content.object);
-    foreign(contents, &none).or_else(|| contents.iter().find(claims))
+    foreign(contents, &none, kinds).or_else(|| contents.iter().find(claims))
 }
 
 /// The first of these objects of Argo's kinds that somebody else has, so that Argo must stay for it: one that is going still needs
@@ -109,16 +114,24 @@ pub fn user(instances: &[Content]) -> Option<&Content> {
     })
 }
 
-fn is_expected(content: &Content, known: &BTreeSet<String>) -> bool {
+/// An owner that is in no namespace: whose that is, nothing in this one says, and it does not go with it.
+fn is_wide(owner: &Value, kinds: &[Kind]) -> bool {
+    let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    kinds.iter().any(|kind| !kind.namespaced && kind.kind == text("kind") && kind.group == group)
+}
+
+fn is_expected(content: &Content, known: &BTreeSet<String>, kinds: &[Kind]) -> bool {
     let named = |list: &[(&str, &str)]| list.contains(&(content.kind.as_str(), content.name()));
-    let owned = content.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owners = content.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owned = owners.is_some_and(|owners| owners.iter().any(|owner| !is_wide(owner, kinds)));
     let going = content.object.pointer("/metadata/deletionTimestamp").is_some();
     // What is in a claim is kept or not by the policy that was chosen, before anything went.
     let claim = content.kind == "PersistentVolumeClaim";
     DERIVED.contains(&content.kind.as_str())
         || named(&EVERYWHERE)
         || named(&OF_ARGO)
-        || owned.is_some_and(|owned| !owned.is_empty())
+        || owned
         || going
         || claim
         || is_token(content)
@@ -155,6 +168,17 @@ mod tests {
 
     fn content(kind: &str, metadata: &Value) -> Content {
         Content { kind: kind.to_owned(), object: json!({"metadata": metadata}) }
+    }
+
+    fn kind(group: &str, name: &str, namespaced: bool) -> Kind {
+        Kind {
+            group: group.to_owned(),
+            resource: format!("{}s", name.to_lowercase()),
+            version: "v1".to_owned(),
+            kind: name.to_owned(),
+            namespaced,
+            counts: true,
+        }
     }
 
     fn hook(release: &str) -> Content {
@@ -198,16 +222,21 @@ mod tests {
             content("ConfigMap", &json!({"name": "kept", "namespace": "shop"})),
         ];
         let known = BTreeSet::from(["ConfigMap/shop/kept".to_owned()]);
-        assert_eq!(foreign(&expected, &known), None);
-        assert_eq!(foreign(&expected, &BTreeSet::new()).map(Content::id).as_deref(), Some("ConfigMap/shop/kept"));
+        let kinds = [kind("apps", "ReplicaSet", true), kind("team.example.com", "Platform", false)];
+        assert_eq!(foreign(&expected, &known, &kinds), None);
+        let kept = foreign(&expected, &BTreeSet::new(), &kinds);
+        assert_eq!(kept.map(Content::id).as_deref(), Some("ConfigMap/shop/kept"));
+        // Of something that is in no namespace: that stays, and so must this.
+        let composed = json!([{"apiVersion": "team.example.com/v1", "kind": "Platform"}]);
         for somebodys in [
             content("ConfigMap", &json!({"name": "mine"})),
             content("Secret", &json!({"name": "mine", "ownerReferences": []})),
             content("ServiceAccount", &json!({"name": "mine"})),
+            content("Deployment", &json!({"name": "mine", "ownerReferences": composed})),
             hook("mine"),
         ] {
             let all: Vec<Content> = expected.iter().cloned().chain([somebodys.clone()]).collect();
-            assert_eq!(foreign(&all, &known), Some(&somebodys));
+            assert_eq!(foreign(&all, &known, &kinds), Some(&somebodys));
         }
     }
 
@@ -215,9 +244,9 @@ mod tests {
     fn a_claim_beside_argo_is_somebodys_and_keeps_the_namespace() {
         let claim = |labels: Value| content("PersistentVolumeClaim", &json!({"name": "data", "labels": labels}));
         let usual = content("ServiceAccount", &json!({"name": "default"}));
-        assert_eq!(foreign_beside_argo(&[usual.clone(), claim(json!({MANAGED_BY: "forge"}))]), None);
+        assert_eq!(foreign_beside_argo(&[usual.clone(), claim(json!({MANAGED_BY: "forge"}))], &[]), None);
         let all = [usual, claim(json!({}))];
-        assert_eq!(foreign_beside_argo(&all), Some(&all[1]));
+        assert_eq!(foreign_beside_argo(&all, &[]), Some(&all[1]));
     }
 
     #[test]

@@ -88,6 +88,18 @@ impl RemovalRecord {
         add(&mut self.kept, Kept { object: object.into(), why: why.into() });
     }
 
+    /// A namespace is gone, and with it whatever was to stay of what was in it: that does not stay.
+    pub fn removed_namespace(&mut self, namespace: &str) {
+        self.removed(format!("Namespace/{namespace}"));
+        let inside =
+            |kept: &Kept| kept.object.split('/').nth(1) == Some(namespace) && kept.object.split('/').count() == 3;
+        let (gone, kept): (Vec<Kept>, Vec<Kept>) = std::mem::take(&mut self.kept).into_iter().partition(inside);
+        self.kept = kept;
+        for Kept { object, why } in gone {
+            self.removed(format!("{object}, with its namespace ({why})"));
+        }
+    }
+
     /// Something should be gone and is not.
     pub fn orphan(&mut self, object: impl Into<String>, why: impl Into<String>) {
         add(&mut self.orphans, Kept { object: object.into(), why: why.into() });
@@ -128,6 +140,19 @@ fn add(list: &mut Vec<Kept>, kept: Kept) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_went_with_its_namespace_is_not_said_to_stay() {
+        let mut record = RemovalRecord::new("retain");
+        record.kept("Secret/shop/creds", "it says Delete=false");
+        record.kept("Secret/other/creds", "it says Delete=false");
+        record.kept("AppProject/shop", "it does not carry our label");
+        record.removed_namespace("shop");
+        let kept: Vec<&str> = record.kept.iter().map(|kept| kept.object.as_str()).collect();
+        assert_eq!(kept, ["Secret/other/creds", "AppProject/shop"]);
+        let gone = "Secret/shop/creds, with its namespace (it says Delete=false)";
+        assert_eq!(record.removed, ["Namespace/shop", gone]);
+    }
 
     #[test]
     fn everything_is_told_once_and_the_record_reads_back() {

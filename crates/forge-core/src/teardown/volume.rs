@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::inventory::Item;
 use crate::digest::Digest;
 use crate::name::clip;
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
@@ -79,6 +80,31 @@ pub fn bound(volumes: &[Value], namespaces: &BTreeSet<String>) -> Vec<Volume> {
     let mut found: Vec<Volume> = volumes.iter().filter_map(Volume::read).filter(meant).collect();
     found.sort();
     found
+}
+
+/// What tells a claim of nodes that go from one of somebody else, in a namespace where both may have some.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claimants {
+    /// The Applications of the nodes, as Argo CD writes them on what they manage.
+    pub applications: BTreeSet<String>,
+    /// Identities of what the nodes have made.
+    pub members: BTreeSet<String>,
+}
+
+impl Claimants {
+    /// True for a claim that says itself that somebody else made it: it belongs to something that is not of these nodes, another
+    /// Application manages it, or a Helm release brought it. One that says nothing, as operators and StatefulSets make them, is
+    /// taken for a node's: its data would be lost otherwise, and somebody else's would only be kept.
+    pub fn is_theirs(&self, claim: &Value) -> bool {
+        let Some(item) = Item::read(claim) else { return false };
+        if item.forge || item.parents.iter().any(|parent| self.members.contains(&parent.uid)) {
+            return false;
+        }
+        match &item.tracked {
+            Some(application) => !self.applications.contains(application),
+            None => item.release.is_some() || !item.parents.is_empty(),
+        }
+    }
 }
 
 /// True for a volume that outlives its claim, as it was just read.
@@ -201,6 +227,32 @@ mod tests {
             volume["spec"]["csi"] = json!({"driver": driver});
         }
         volume
+    }
+
+    #[test]
+    fn a_claim_is_somebody_elses_only_where_it_says_so() {
+        let own = Claimants {
+            applications: BTreeSet::from(["db".to_owned(), "apps_db".to_owned()]),
+            members: BTreeSet::from(["cluster".to_owned()]),
+        };
+        let theirs = |more: Value| {
+            let mut metadata = json!({"name": "data-0", "namespace": "shared", "uid": "c"});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            own.is_theirs(&json!({ "metadata": metadata }))
+        };
+        let tracked =
+            |by: &str| json!({"annotations": {"argocd.argoproj.io/tracking-id": format!("{by}:/x:shared/data-0")}});
+        let owned = |uid: &str| json!({"ownerReferences": [{"kind": "Cluster", "name": "main", "uid": uid}]});
+        let helm = json!({"meta.helm.sh/release-name": "prometheus", "meta.helm.sh/release-namespace": "shared"});
+        for own in
+            [json!({}), tracked("db"), tracked("apps_db"), owned("cluster"), json!({"labels": {MANAGED_BY: "forge"}})]
+        {
+            assert!(!theirs(own.clone()), "{own}");
+        }
+        for other in [tracked("prometheus"), owned("another"), json!({"annotations": helm})] {
+            assert!(theirs(other.clone()), "{other}");
+        }
+        assert!(!own.is_theirs(&json!({})));
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! Forge made (INV-11), in the reverse order of the graph (INV-6); everything else stays.
 //!
 //! Evidence, in this order: what an Application lists as its own; what an object says about the Application, the Helm
-//! release or the label that it carries; what it is owned by; the namespace that it is in, if that goes.
+//! release or the label that it carries; what Crossplane made when it started, where that goes; what it is owned by; the
+//! namespace that it is in, if that goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::crossplane::{self, CROSSPLANE};
 use super::inventory::{Inventory, Item, Kind};
 use crate::graph::{Graph, NodeIx, Scope};
 use crate::name::{EnvironmentName, NodeId};
@@ -84,6 +86,8 @@ pub struct Claims {
     managed: BTreeMap<Address, NodeId>,
     tracked: BTreeMap<String, NodeId>,
     releases: BTreeSet<String>,
+    /// The node that is Crossplane: what that made when it started, and no Application lists, is its own too.
+    crossplane: Option<NodeId>,
     /// Namespaces that go.
     pub namespaces: BTreeSet<String>,
     /// Namespaces that its Applications deploy into, whosever they are.
@@ -137,6 +141,9 @@ impl Claims {
         // Outside of Argo CD's namespace the name is `<namespace>_<name>`; neither may hold an underscore.
         let tracked = if namespace == argocd { name.clone() } else { format!("{namespace}_{name}") };
         self.tracked.insert(tracked, (*node).clone());
+        if namespace == argocd && name == CROSSPLANE {
+            self.crossplane = Some((*node).clone());
+        }
         let Some(live) = live else { return };
         self.destinations.extend(text(live, "/spec/destination/namespace").map(str::to_owned));
         for resource in items(live, "/status/resources") {
@@ -159,7 +166,21 @@ impl Claims {
             None => item.forge && self.whole,
         };
         let installed = item.release.as_ref().is_some_and(|release| self.releases.contains(release));
-        if own || installed { Whose::Forge } else { Whose::Foreign }
+        if own || installed {
+            return Whose::Forge;
+        }
+        let started = self.crossplane.as_ref().filter(|_| self.started(kind, item));
+        started.map_or(Whose::Foreign, |node| Whose::Node(node.clone()))
+    }
+
+    /// Crossplane made it when it started, and goes.
+    pub(super) fn started(&self, kind: &Kind, item: &Item) -> bool {
+        self.crossplane.is_some() && crossplane::started((&kind.group, &kind.resource), item)
+    }
+
+    /// The same, of its own kinds: it goes with their definition.
+    pub(super) fn goes_with_definition(&self, kind: &Kind, item: &Item) -> bool {
+        crossplane::is_its(&kind.group) && self.started(kind, item)
     }
 
     /// Whose everything is.

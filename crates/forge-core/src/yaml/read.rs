@@ -24,7 +24,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Nesting.
     pub depth: usize,
-    /// Nodes in all, those that aliases expand to included.
+    /// Nodes in all, keys and values, those that aliases expand to included.
     pub nodes: usize,
 }
 
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
     fn close(&mut self, node: Node<'a>, anchor: usize, size: usize) -> bool {
         self.nodes = self.nodes.saturating_add(size);
         if self.nodes > self.limits.nodes {
-            self.problem(ProblemKind::TooLarge, node.at, format!("more than {} values", self.limits.nodes));
+            self.problem(ProblemKind::TooLarge, node.at, format!("more than {} keys and values", self.limits.nodes));
             return false;
         }
         if anchor != 0 && self.dialect == Dialect::Kubernetes {
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
             // Each anchor keeps a copy, and anchors may be nested in each other.
             self.anchored = self.anchored.saturating_add(size);
             if self.anchored > Limits::ANCHORED {
-                let message = format!("anchors keep more than {} values", Limits::ANCHORED);
+                let message = format!("anchors keep more than {} keys and values", Limits::ANCHORED);
                 self.problem(ProblemKind::TooLarge, node.at, message);
                 return false;
             }
@@ -365,7 +365,7 @@ fn count(node: &Node<'_>) -> usize {
     match &node.value {
         Value::Scalar(_) => 1,
         Value::Sequence(items) => 1 + items.iter().map(count).sum::<usize>(),
-        Value::Mapping(entries) => 1 + entries.iter().map(|(_, node)| count(node)).sum::<usize>(),
+        Value::Mapping(entries) => 1 + entries.iter().map(|(_, node)| 1 + count(node)).sum::<usize>(),
     }
 }
 
@@ -407,6 +407,17 @@ mod tests {
         }
         let stream = foreign(&bomb);
         assert!(stream.problems.iter().any(|p| p.kind == ProblemKind::TooLarge), "{:?}", stream.problems);
+    }
+
+    #[test]
+    fn what_an_alias_stands_for_counts_like_what_is_written_out() {
+        // Twice the mapping, its key and its value; the mapping around them, and its two keys.
+        let (alias, written) = ("a: &a {x: 1}\nb: *a\n", "a: {x: 1}\nb: {x: 1}\n");
+        for text in [alias, written] {
+            let bounded = |nodes: usize| read(text, Dialect::Kubernetes, Limits { nodes, ..Limits::FILE }).problems;
+            assert!(bounded(9).is_empty(), "{text}: {:?}", bounded(9));
+            assert!(bounded(8).iter().any(|problem| problem.message == "more than 8 keys and values"), "{text}");
+        }
     }
 
     #[test]

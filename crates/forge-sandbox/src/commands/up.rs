@@ -62,6 +62,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> Result<Exit, Failur
             "git": {"url": format!("http://{node}:{}", port::GIT), "user": pki::GIT_USER, "password": password},
             "kubectl": built.kubernetes.join("kubectl"),
             "helm": built.helm,
+            "kustomize": built.kustomize,
             "charts": built.charts,
             "seconds": start.elapsed().as_secs_f64(),
             "steps": steps,

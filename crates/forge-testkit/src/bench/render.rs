@@ -85,7 +85,7 @@ impl Drop for Served {
 }
 
 /// A program of the sandbox's build cache, the newest of its name.
-fn built(entry: &str, program: &str) -> Option<PathBuf> {
+pub fn built(entry: &str, program: &str) -> Option<PathBuf> {
     let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let forge = path("FORGE_CACHE")
         .or_else(|| path("XDG_CACHE_HOME").map(|path| path.join("forge")))

@@ -53,9 +53,10 @@ forge -C examples/platform plan --simulate -e dev --fail security/vault
   {operators} operators with a CustomResourceDefinition, {resources} custom resources of those, a StatefulSet with a volume, a Job
   and a Deployment behind an Ingress with TLS. No file holds a Secret.
 
-**The releases are made up**: commits and digests of the pointers are derived from names, until releases are built from
-`sources/` and the pointers name those. So is the digest of the sample image,
+**The releases are made up**: commits and digests of the pointers are derived from names. So is the digest of the sample image,
 `{SAMPLE_IMAGE}`.
+`crates/forge/tests/runs/releases/platform.rs` builds real ones from `sources/`, with an image that is there, and deploys all of
+`dev` from them, on a sandbox.
 
 ## The sample workload
 Every container is the same small program. What the manifests expect of it:

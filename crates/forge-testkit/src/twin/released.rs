@@ -14,6 +14,7 @@ use forge_core::validate::{self, Content};
 use serde_json::{Value, json};
 
 use super::{Group, Member, Options, TwinNode, graph, installation};
+use crate::example;
 use crate::releases::PLAIN_HTTP;
 
 /// The source repository of all projects.
@@ -52,26 +53,63 @@ pub fn released(
         ("forge.yaml".to_owned(), described(options, registry)),
         ("graph.yaml".to_owned(), graph(options, &groups, "project", &node_id)),
     ];
-    let installation = read(&files);
-    let environment = only(&installation);
-    files.push(("app.yaml".to_owned(), scaffold::root_app(&installation, With::default())));
-    let app = scaffold::environment_app(&installation, environment);
-    files.push((format!("{}/app.yaml", options.environment), app));
-    for TwinNode { name, .. } in nodes {
+    let named = |TwinNode { name, .. }: &TwinNode| {
         let pointer = pointers.get(name).unwrap_or_else(|| panic!("{name} has no pointer"));
-        files.push(pointed(environment, name, pointer));
-    }
-    files.sort();
+        (node_id(name), pointer.clone())
+    };
+    let pointed: BTreeMap<String, Pointer> = nodes.iter().map(named).collect();
+    complete(&mut files, &pointed);
     files
 }
 
-/// The pointer of a node, as a path and a text.
+/// The environment of the example that [`released_example`] is.
+pub const EXAMPLE_ENVIRONMENT: &str = "dev";
+
+/// The files of `examples/platform` with its environment `dev` alone, here and now: its graph, what `dev` changes in it, its
+/// configuration, and a pointer for each of its 46 projects, by their ids. Releases are kept in this registry.
 ///
 /// # Panics
-/// When this is not the name of a node.
-pub fn pointer_file(options: &Options, registry: &str, node: &str, pointer: &Pointer) -> (String, String) {
+/// When the options are for another environment, or a project has no pointer.
+pub fn released_example(
+    options: &Options,
+    registry: &str,
+    pointers: &BTreeMap<String, Pointer>,
+) -> Vec<(String, String)> {
+    assert_eq!(options.environment, EXAMPLE_ENVIRONMENT, "the example says something of its own for it");
+    let own = format!("{EXAMPLE_ENVIRONMENT}/");
+    let kept = |path: &str| path == "graph.yaml" || path.starts_with(&own);
+    // Those of the example name its registry, its Git host and its releases, which are made up.
+    let ours = |path: &str| path.ends_with("/app.yaml") || path.ends_with("/release.yaml");
+    let mut files: Vec<_> = example::files().into_iter().filter(|(path, _)| kept(path) && !ours(path)).collect();
+    files.push(("forge.yaml".to_owned(), described(options, registry)));
+    let named = |(_, app): (&example::Stack, &example::App)| {
+        let id = app.id();
+        let pointer = pointers.get(&id).unwrap_or_else(|| panic!("{id} has no pointer")).clone();
+        (id, pointer)
+    };
+    let pointed: BTreeMap<String, Pointer> = example::apps().map(named).collect();
+    complete(&mut files, &pointed);
+    files
+}
+
+/// Adds what `forge init` would write, and the pointers of projects, by their ids; sorts everything.
+fn complete(files: &mut Vec<(String, String)>, pointers: &BTreeMap<String, Pointer>) {
+    let installation = read(files);
+    let environment = only(&installation);
+    files.push(("app.yaml".to_owned(), scaffold::root_app(&installation, With::default())));
+    let app = scaffold::environment_app(&installation, environment);
+    files.push((format!("{}/app.yaml", environment.path), app));
+    files.extend(pointers.iter().map(|(project, pointer)| pointed(environment, project, pointer)));
+    files.sort();
+}
+
+/// The pointer of a project, as a path and a text.
+///
+/// # Panics
+/// When this is not the id of a project.
+pub fn pointer_file(options: &Options, registry: &str, project: &str, pointer: &Pointer) -> (String, String) {
     let installation = read(&[("forge.yaml".to_owned(), described(options, registry))]);
-    pointed(only(&installation), node, pointer)
+    pointed(only(&installation), project, pointer)
 }
 
 /// Values for the chart of Argo CD by which the plugin asks a registry without TLS, and the repo-server is told these variables.
@@ -107,8 +145,8 @@ fn only(installation: &Installation) -> &Environment {
     installation.environments.first().unwrap_or_else(|| panic!("no environment"))
 }
 
-fn pointed(environment: &Environment, node: &str, pointer: &Pointer) -> (String, String) {
-    let project: ProjectId = node_id(node).parse().unwrap_or_else(|_| panic!("`{node}` is no name of a project"));
+fn pointed(environment: &Environment, project: &str, pointer: &Pointer) -> (String, String) {
+    let project: ProjectId = project.parse().unwrap_or_else(|_| panic!("`{project}` is no project"));
     let release = Some((&pointer.commit, &pointer.digest));
     let file = scaffold::pointer_file(environment, &project, release);
     (file.path, file.text)

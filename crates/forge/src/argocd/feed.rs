@@ -112,8 +112,14 @@ impl Feed {
         lock(&self.health).listed.is_some_and(|(at, _)| at.elapsed() < RELIST * 3)
     }
 
+    /// Whether nothing but time has failed a node since Argo CD was read, which was perhaps later for its own Application: it had
+    /// not failed then. What came about meanwhile may not be known, and that nobody could look is no failure of the node.
+    pub(crate) fn is_hearsay(&self, read: Option<Timestamp>, has_failed: impl FnOnce(Timestamp) -> bool) -> bool {
+        read.max(self.read_at()).is_none_or(|then| !has_failed(then))
+    }
+
     /// The moment that everything known is at least as new as; nothing before everything was read once.
-    pub(crate) fn read_at(&self) -> Option<Timestamp> {
+    fn read_at(&self) -> Option<Timestamp> {
         lock(&self.health).listed.map(|(_, began)| began)
     }
 

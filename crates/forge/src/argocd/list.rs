@@ -7,21 +7,22 @@
 //! Argo CD's own way to make it smaller cannot be used: `fields=` of the list knows a fixed set of fields, without
 //! `metadata.resourceVersion`, revisions, conditions and the infos of an operation, which the gate lives on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::{fmt, io};
 
 use forge_core::name::ApplicationId;
 use futures::{AsyncRead, AsyncReadExt as _};
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
-use tokio::sync::{mpsc, oneshot};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::Application;
 use crate::cluster::ClusterError;
 
-/// Bytes that are handed over at once.
+/// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
+/// In how much an item is: the list, and its array.
+const AROUND: usize = 2;
 
 /// Applications that were read before, with the newest version of each.
 pub(super) type Versions = BTreeMap<ApplicationId, u64>;
@@ -36,201 +37,147 @@ pub(super) enum Found {
 }
 
 /// Reads a list to its end; one that was cut off is an error, never a short list (INV-10).
-pub(super) async fn read(body: impl AsyncRead, known: Versions) -> Result<Vec<Found>, ClusterError> {
-    let (sender, chunks) = mpsc::channel(4);
-    let (done, listed) = oneshot::channel();
-    let arriving = io::BufReader::new(Arriving { chunks, chunk: io::Cursor::default() });
-    // A thread of its own: all that tokio has for what blocks may be waiting for a repository.
-    let thread = std::thread::Builder::new().name("list".to_owned());
-    let begun = thread.spawn(move || done.send(parse(arriving, &known)).is_ok());
-    begun.map_err(|error| ClusterError::Unreachable(format!("failed to start a thread: {error}")))?;
+pub(super) async fn read(body: impl AsyncRead, known: &Versions) -> Result<Vec<Found>, ClusterError> {
     let mut body = std::pin::pin!(body);
+    let mut chunk = vec![0; CHUNK];
+    let mut frames = Frames::default();
+    // By number of its frame; nothing where the object has no usable name.
+    let mut found = Vec::new();
     loop {
-        let mut chunk = vec![0; CHUNK];
-        let length = body.read(&mut chunk).await;
-        let last = !matches!(length, Ok(1..));
-        let chunk = length.map(|length| {
-            chunk.truncate(length);
-            chunk
-        });
-        // Who reads has given up: its answer says why.
-        if sender.send(chunk).await.is_err() || last {
-            break;
-        }
+        let length = body.read(&mut chunk).await.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        let Some(arrived) = chunk.get(..length).filter(|arrived| !arrived.is_empty()) else { break };
+        frames.push(arrived, |item| {
+            found.push(application(item, known)?);
+            Ok(())
+        })?;
     }
-    drop(sender);
-    match listed.await {
-        Ok(Ok(listed)) => listed.applications(),
-        Ok(Err(error)) if error.is_io() || error.is_eof() => Err(ClusterError::Unreachable(error.to_string())),
-        Ok(Err(error)) => Err(ClusterError::Unreadable(error.to_string())),
-        Err(error) => Err(ClusterError::Unreachable(error.to_string())),
+    let items = frames.end()?;
+    Ok(items.into_iter().filter_map(|item| found.get_mut(item.frame)?.take()).collect())
+}
+
+fn application(item: &[u8], known: &Versions) -> Result<Option<Found>, ClusterError> {
+    let head: Option<Head<'_>> = serde_json::from_slice(item).ok();
+    if let Some(id) = head.and_then(|head| head.metadata.known(known)) {
+        return Ok(Some(Found::Known(id)));
+    }
+    let object: Value = serde_json::from_slice(item).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
+    Ok(Application::read(&object).map(|application| Found::New(Box::new(application))))
+}
+
+/// As much of an Application as tells whether it has changed.
+#[derive(Deserialize)]
+struct Head<'t> {
+    #[serde(borrow)]
+    metadata: Metadata<'t>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'t> {
+    #[serde(borrow)]
+    namespace: Cow<'t, str>,
+    #[serde(borrow)]
+    name: Cow<'t, str>,
+    #[serde(borrow)]
+    resource_version: Cow<'t, str>,
+}
+
+impl Metadata<'_> {
+    /// The Application that has this metadata, if nothing newer than what is known is said of it.
+    fn known(&self, known: &Versions) -> Option<ApplicationId> {
+        let id: ApplicationId = format!("{}/{}", self.namespace, self.name).parse().ok()?;
+        let version: u64 = self.resource_version.parse().ok()?;
+        (*known.get(&id)? >= version).then_some(id)
     }
 }
 
-/// What has arrived, for a reader that blocks.
-struct Arriving {
-    chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
-    chunk: io::Cursor<Vec<u8>>,
-}
-
-impl io::Read for Arriving {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let length = io::Read::read(&mut self.chunk, buffer)?;
-            if length > 0 || buffer.is_empty() {
-                return Ok(length);
-            }
-            match self.chunks.blocking_recv() {
-                Some(chunk) => self.chunk = io::Cursor::new(chunk?),
-                None => return Ok(0),
-            }
-        }
-    }
-}
-
-fn parse(text: impl io::Read, known: &Versions) -> serde_json::Result<Listed> {
-    let mut deserializer = serde_json::Deserializer::from_reader(text);
-    let listed = List(known).deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(listed)
-}
-
-/// What a list says.
+/// Takes the text of a list apart while it arrives. Every object as deep as an item is given away when it is whole; its number
+/// stands for it in what is left, which is read at the end and tells what the items are.
 #[derive(Default)]
-struct Listed {
-    has_metadata: bool,
-    items: Option<Vec<Found>>,
+struct Frames {
+    /// What is left.
+    rest: Vec<u8>,
+    /// The object that is arriving.
+    item: Vec<u8>,
+    inside: bool,
+    /// How many were given away.
+    count: usize,
+    /// How many objects and arrays are open.
+    depth: usize,
+    string: bool,
+    escaped: bool,
 }
 
-impl Listed {
-    /// An empty list may say `null`, but it says that it is a list.
-    fn applications(self) -> Result<Vec<Found>, ClusterError> {
-        match self.items {
+impl Frames {
+    fn push(
+        &mut self,
+        text: &[u8],
+        mut give: impl FnMut(&[u8]) -> Result<(), ClusterError>,
+    ) -> Result<(), ClusterError> {
+        let mut from = 0;
+        for (at, byte) in text.iter().enumerate() {
+            if self.string {
+                self.string = self.escaped || *byte != b'"';
+                self.escaped = !self.escaped && *byte == b'\\';
+                continue;
+            }
+            match byte {
+                b'"' => self.string = true,
+                b'{' | b'[' => {
+                    if self.depth == AROUND && *byte == b'{' {
+                        self.rest.extend_from_slice(text.get(from..at).unwrap_or_default());
+                        from = at;
+                        self.inside = true;
+                    }
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == AROUND && self.inside {
+                        self.item.extend_from_slice(text.get(from..=at).unwrap_or_default());
+                        from = at + 1;
+                        give(&self.item)?;
+                        self.item.clear();
+                        self.inside = false;
+                        self.rest.extend_from_slice(format!(r#"{{"frame":{}}}"#, self.count).as_bytes());
+                        self.count += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let left = text.get(from..).unwrap_or_default();
+        if self.inside { &mut self.item } else { &mut self.rest }.extend_from_slice(left);
+        Ok(())
+    }
+
+    /// The items, when all has arrived. An empty list may say `null`, but it says that it is a list.
+    fn end(self) -> Result<Vec<Item>, ClusterError> {
+        if self.depth > 0 || self.string {
+            return Err(ClusterError::Unreachable("a list of Applications was cut off".to_owned()));
+        }
+        let list: List = serde_json::from_slice(&self.rest).map_err(|error| {
+            let class = if error.is_eof() { ClusterError::Unreachable } else { ClusterError::Unreadable };
+            class(error.to_string())
+        })?;
+        match list.items {
             Some(items) => Ok(items),
-            None if self.has_metadata => Ok(Vec::new()),
+            None if list.metadata.is_some() => Ok(Vec::new()),
             None => Err(ClusterError::Unreadable("a list of Applications has no items".to_owned())),
         }
     }
 }
 
-/// A list, read with what is known.
-struct List<'k>(&'k Versions);
-
-impl<'de> DeserializeSeed<'de> for List<'_> {
-    type Value = Listed;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Listed, D::Error> {
-        deserializer.deserialize_map(self)
-    }
+#[derive(Deserialize)]
+struct List {
+    metadata: Option<IgnoredAny>,
+    items: Option<Vec<Item>>,
 }
 
-impl<'de> Visitor<'de> for List<'_> {
-    type Value = Listed;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of Applications")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Listed, A::Error> {
-        let mut listed = Listed::default();
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "metadata" => listed.has_metadata = map.next_value::<Option<IgnoredAny>>()?.is_some(),
-                "items" => listed.items = map.next_value_seed(Items(self.0))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(listed)
-    }
-}
-
-/// The items of a list; nothing where it says `null`.
-struct Items<'k>(&'k Versions);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Option<Vec<Found>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Option<Vec<Found>>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Applications")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut found = Vec::new();
-        while let Some(item) = items.next_element_seed(Item(self.0))? {
-            found.extend(item);
-        }
-        Ok(Some(found))
-    }
-}
-
-/// One of the list; nothing where the object has no usable name.
-struct Item<'k>(&'k Versions);
-
-impl<'de> DeserializeSeed<'de> for Item<'_> {
-    type Value = Option<Found>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Item<'_> {
-    type Value = Option<Found>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an Application")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut object = Map::new();
-        let mut same = None;
-        // Metadata comes before everything that is large; where it does not, nothing but time is lost.
-        while let Some(key) = map.next_key::<String>()? {
-            if same.is_some() {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let value: Value = map.next_value()?;
-            if key == "metadata" {
-                same = self.known(&value);
-            }
-            object.insert(key, value);
-        }
-        Ok(match same {
-            Some(id) => Some(Found::Known(id)),
-            None => Application::read(&Value::Object(object)).map(|application| Found::New(Box::new(application))),
-        })
-    }
-}
-
-impl Item<'_> {
-    /// The Application that has this metadata, if nothing newer than what is known is said of it.
-    fn known(&self, metadata: &Value) -> Option<ApplicationId> {
-        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-        let id: ApplicationId = format!("{}/{}", text("namespace"), text("name")).parse().ok()?;
-        let version: u64 = text("resourceVersion").parse().ok()?;
-        (*self.0.get(&id)? >= version).then_some(id)
-    }
+/// Where an item was.
+#[derive(Deserialize)]
+struct Item {
+    frame: usize,
 }
 
 #[cfg(test)]
@@ -244,7 +191,7 @@ mod tests {
     }
 
     async fn listed_again(text: &str, known: Versions) -> Result<Vec<String>, ClusterError> {
-        let found = read(futures::io::Cursor::new(text.as_bytes()), known).await?;
+        let found = read(futures::io::Cursor::new(text.as_bytes()), &known).await?;
         let said = |found: &Found| match found {
             Found::Known(id) => format!("{id} as before"),
             Found::New(application) => application.id.to_string(),
@@ -264,6 +211,27 @@ mod tests {
         assert_eq!(listed(&list.to_string()).await.unwrap(), ["argocd/a", "argocd/c"]);
         assert!(listed(r#"{"metadata": {}, "items": null}"#).await.unwrap().is_empty());
         assert!(listed(r#"{"metadata": {}}"#).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_list_is_the_same_however_it_is_cut_into_pieces() {
+        let odd = json!({"metadata": {"namespace": "argocd", "name": "a", "annotations": {"x": "}]\"\\{["}}, "l": [[{}], []]});
+        let list =
+            json!({"other": [{"a": 1}], "metadata": {"b": {"c": {}}}, "items": [odd, application("b")]}).to_string();
+        for size in [1, 2, 3, 7, list.len()] {
+            let mut frames = Frames::default();
+            let mut given = Vec::new();
+            for piece in list.as_bytes().chunks(size) {
+                frames
+                    .push(piece, |item| {
+                        given.push(serde_json::from_slice::<Value>(item).unwrap());
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            let items: Vec<&Value> = frames.end().unwrap().iter().map(|item| &given[item.frame]).collect();
+            assert_eq!(items, [&odd, &application("b")], "{size}");
+        }
     }
 
     #[tokio::test]
@@ -297,7 +265,7 @@ mod tests {
             let error = listed(&list[..end]).await.unwrap_err();
             assert!(matches!(error, ClusterError::Unreachable(_)), "{end}: {error}");
         }
-        for text in ["{}", "[]", r#"{"items": {}}"#, "<html>"] {
+        for text in ["{}", "[]", r#"{"items": {}}"#, r#"{"items": [1]}"#, r#"{"items": [{"a"}]}"#, "{}}", "<html>"] {
             assert!(matches!(listed(text).await, Err(ClusterError::Unreadable(_))), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! The token of the Argo CD account, as long as a process lives: where it comes from is looked at again at least every
 //! minute, and at once when Argo CD refuses it. A kubelet brings a changed Secret into a running pod by swapping a link, so a
-//! run goes on over a rotation (SPEC.md sections 4 and 5). Never from an environment value.
+//! run goes on over a rotation (SPEC.md sections 4 and 5). Never from an environment value. And the password of its
+//! administrator, where that is ours to replace.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use forge_core::token::Token;
+use http::Method;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, secret_text};
+use super::{ArgoCd, PATIENCE};
+use crate::cluster::{Cluster, ClusterError, secret_text};
 
 /// How long a token is used before its source is looked at again.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -93,6 +96,19 @@ impl Bearer {
     }
 }
 
+impl ArgoCd {
+    /// Puts another password in the place of one's own. Every session that was begun with the old one ends with it.
+    pub(crate) async fn change_password(
+        &self,
+        current: &SecretString,
+        another: &SecretString,
+    ) -> Result<(), ClusterError> {
+        let body = json!({"currentPassword": current.expose_secret(), "newPassword": another.expose_secret()});
+        self.send(Method::PUT, "/account/password", Some(&body), PATIENCE).await?;
+        Ok(())
+    }
+}
+
 /// Whose a token is, and what it says of itself. Only Argo CD can tell whether any of it is true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Claims {
@@ -120,8 +136,6 @@ pub(crate) fn claims(token: &SecretString) -> Option<Claims> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn secret(text: &str) -> SecretString {

@@ -44,16 +44,40 @@ async fn looked(cluster: &Cluster, places: &Places) -> Result<Option<(Option<Val
     Ok(policy.zip(seen))
 }
 
-/// Whether something may have been rendered under another policy than the one that is there.
+/// How the policy stands.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// Everything was rendered under it, as far as may be known.
+    Well,
+    /// Something may have been rendered under another one.
+    Due,
+    /// It cannot be used: the plugin renders nothing by it.
+    Unusable(Failure),
+}
+
+/// Looks how the policy stands that is there.
 ///
 /// # Errors
-/// When the cluster does not answer, or the policy cannot be used.
-pub(crate) async fn is_due(cluster: &Cluster, places: &Places) -> Result<bool, Failure> {
-    let Some((policy, seen)) = looked(cluster, places).await? else { return Ok(false) };
-    if let Some(policy) = &policy {
-        usable(policy, &places.argocd)?;
+/// When the cluster does not answer.
+pub(crate) async fn look(cluster: &Cluster, places: &Places) -> Result<Standing, ClusterError> {
+    let Some((policy, seen)) = looked(cluster, places).await? else { return Ok(Standing::Well) };
+    let policy = policy.as_ref();
+    if let Some(Err(failure)) = policy.map(|policy| usable(policy, &places.argocd)) {
+        return Ok(Standing::Unusable(failure));
     }
-    Ok(!policy_is_seen(policy.as_ref(), seen.as_ref()))
+    Ok(if policy_is_seen(policy, seen.as_ref()) { Standing::Well } else { Standing::Due })
+}
+
+/// Refuses a policy that cannot be used, for whoever is about to write: bootstrap could not come to its end with it. A cluster that
+/// does not answer is phase 0's to tell of.
+///
+/// # Errors
+/// Exactly then.
+pub(crate) async fn refuse(cluster: &Cluster, places: &Places) -> Result<(), Failure> {
+    match look(cluster, places).await {
+        Ok(Standing::Unusable(failure)) => Err(failure),
+        _ => Ok(()),
+    }
 }
 
 /// That the ConfigMap holds a policy, where the plugin looks for it: nobody may be told that releases are judged by one that is not
@@ -324,7 +348,7 @@ mod tests {
         let ((cluster, fake), places) = (served(fake).await, Places::default());
         let note = settle(&cluster, &places, handed, &mut |_: &str| {}).await.unwrap();
         // What is left to do is found again, and nothing else is.
-        assert_eq!(is_due(&cluster, &places).await.unwrap(), note.is_some());
+        assert_eq!(matches!(look(&cluster, &places).await.unwrap(), Standing::Due), note.is_some());
         let left = std::mem::replace(&mut *fake.lock().unwrap(), Fake::new(None));
         (note, left)
     }
@@ -404,8 +428,10 @@ mod tests {
             fake.policy = Some(policy);
             let ((cluster, fake), places) = (served(fake).await, Places::default());
             let settled = settle(&cluster, &places, false, &mut |_: &str| {}).await.unwrap_err();
-            let due = is_due(&cluster, &places).await.unwrap_err();
-            for failure in [settled, due] {
+            // Whoever checks is told of it among all else, and whoever writes is refused before.
+            let Standing::Unusable(seen) = look(&cluster, &places).await.unwrap() else { panic!("{words}") };
+            let refused = refuse(&cluster, &places).await.unwrap_err();
+            for failure in [settled, seen, refused] {
                 assert_eq!(failure.code, Code::BadSignaturePolicy, "{}", failure.message);
                 let told = failure.message.contains(words) && failure.message.contains("ConfigMap forge-signatures");
                 assert!(told, "{words}: {}", failure.message);

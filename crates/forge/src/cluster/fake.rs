@@ -26,7 +26,9 @@ impl Fake {
     pub(crate) fn put(&mut self, collection: &str, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        object["metadata"]["namespace"] = json!(collection.rsplit('/').nth(1));
+        if let Some((_, inside)) = collection.split_once("/namespaces/") {
+            object["metadata"]["namespace"] = json!(inside.split('/').next());
+        }
         let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
         self.objects.insert(path, object);
     }
@@ -73,9 +75,13 @@ impl Fake {
     }
 }
 
-/// A path of a namespace and a kind, and of no object.
+/// A path of a kind, in a namespace or of the whole cluster, and of no object.
 fn is_collection(path: &str) -> bool {
-    path.split_once("/namespaces/").is_some_and(|(_, rest)| rest.split('/').count() == 2)
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    matches!(
+        parts.as_slice(),
+        ["api", _, _] | ["apis", _, _, _] | ["api", _, "namespaces", _, _] | ["apis", _, _, "namespaces", _, _]
+    )
 }
 
 /// As a merge patch does it.

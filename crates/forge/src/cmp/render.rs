@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
 
 use forge_core::code::Code;
 use forge_core::digest::{Digest, Digester};
@@ -130,10 +131,19 @@ struct Pulled {
     until: Option<Timestamp>,
 }
 
+/// How registries are spoken with: as variables say, each for itself, and otherwise as the mounted Secret does.
+fn registries(settings: &Settings) -> Result<Options, Failure> {
+    let said = |place: &Option<PathBuf>| place.as_deref().map(Options::mounted).transpose();
+    let mounted = said(&settings.registry_secret)?.unwrap_or_default();
+    let over = match said(&settings.registry_config)? {
+        Some(named) => mounted.under(named),
+        None => mounted,
+    };
+    over.named(None, settings.registry_ca.as_deref(), settings.plain_http.clone())
+}
+
 async fn pull(settings: &Settings, project: &Project, policy: &Policy, cache: &Cache) -> Result<Pulled, Failure> {
-    let mounted = settings.registry_config.as_deref().map_or_else(|| Ok(Options::default()), Options::mounted)?;
-    let registries = mounted.named(None, settings.registry_ca.as_deref(), settings.plain_http.clone())?;
-    let registry = Registry::new(registries)?;
+    let registry = Registry::new(registries(settings)?)?;
     let (repository, pointer) = (&project.repository, &project.pointer);
     let reference = Reference::Digest(pointer.digest.value.clone());
     let (descriptor, bytes) = registry.manifest(repository, &reference, settings.limits.manifest).await?;
@@ -228,9 +238,60 @@ impl Sorted {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
+    use crate::registry::Credentials;
+
+    /// Those of a plugin that runs in this folder, with nothing mounted.
+    fn settings(folder: PathBuf, cache: PathBuf) -> Settings {
+        Settings {
+            folder,
+            cache,
+            cache_bytes: 1,
+            policy: None,
+            registry_secret: None,
+            registry_config: None,
+            registry_ca: None,
+            plain_http: Vec::new(),
+            timeout: Duration::ZERO,
+            limits: Limits::default(),
+        }
+    }
+
+    #[test]
+    fn credentials_of_another_file_leave_authorities_and_plain_http_of_the_mounted_secret_as_they_are() {
+        let root = tempfile::tempdir().unwrap();
+        let (secret, file, other) = (root.path().join("secret"), root.path().join("file"), root.path().join("other"));
+        let write = |folder: &Path, ca: &str, hosts: &str| {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join("ca.crt"), ca).unwrap();
+            fs::write(folder.join("plain-http"), hosts).unwrap();
+        };
+        write(&secret, "of the secret", "registry:5000");
+        fs::write(&file, "{}").unwrap();
+        let of = |config: Option<&PathBuf>| {
+            let own = settings(root.path().to_owned(), root.path().to_owned());
+            let (registry_secret, registry_config) = (Some(secret.clone()), config.cloned());
+            registries(&Settings { registry_secret, registry_config, ..own }).unwrap()
+        };
+        for (config, place) in [(None, &secret), (Some(&file), &file)] {
+            let found = of(config);
+            assert_eq!(found.credentials, Credentials::Mounted(place.clone()));
+            assert_eq!(found.certificates.as_deref(), Some("of the secret"));
+            assert!(found.is_plain("registry:5000"));
+        }
+        // Another Secret goes over it where it says something.
+        write(&other, "of the other", "other:5000");
+        let found = of(Some(&other));
+        assert_eq!(found.credentials, Credentials::Mounted(other.clone()));
+        assert_eq!(found.certificates.as_deref(), Some("of the other"));
+        assert!(found.is_plain("other:5000") && !found.is_plain("registry:5000"));
+        // Nothing is mounted, and nothing is named.
+        let nothing = registries(&settings(root.path().to_owned(), root.path().to_owned())).unwrap();
+        assert_eq!((nothing.credentials, nothing.certificates), (Credentials::None, None));
+    }
 
     #[test]
     fn another_version_of_forge_or_other_limits_find_nothing_of_the_one_before() {
@@ -247,17 +308,7 @@ mod tests {
             Digest::of(b"release")
         );
         fs::write(folder.join("release.yaml"), pointer).unwrap();
-        let settings = Settings {
-            folder,
-            cache: root.path().join("cache"),
-            cache_bytes: 1,
-            policy: None,
-            registry_config: None,
-            registry_ca: None,
-            plain_http: Vec::new(),
-            timeout: Duration::ZERO,
-            limits: Limits::default(),
-        };
+        let settings = settings(folder, root.path().join("cache"));
         let project = Project::read(&settings).unwrap();
         let policy = Policy::read(&settings, &project).unwrap();
         let of = |version: &str, limits: &Limits| key(version, limits, &project, &policy);

@@ -97,9 +97,10 @@ pub(crate) struct Arguments {
     /// asks nothing of any cluster
     #[arg(long)]
     print: bool,
-    /// Only make what is secret and is missing or due: the token of the Argo CD account, and the key that deliveries are signed
-    /// with; and have everything rendered again where another policy of signatures counts. For those who make the rest by other
-    /// means; says what it made, and nothing where nothing was made
+    /// Only make what is secret and is missing or due: the token of the Argo CD account, another password for the administrator
+    /// of an Argo CD that Forge installs, and the key that deliveries are signed with; and have everything rendered again where
+    /// another policy of signatures counts. For those who make the rest by other means; says what it made, and nothing where
+    /// nothing was made
     #[arg(long, conflicts_with_all = ["check", "print"])]
     credentials: bool,
     /// How what --check and --print say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what is to be
@@ -205,8 +206,21 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     if arguments.credentials {
         return block_on(async {
             let cluster = Cluster::connect(&arguments.cluster).await?;
-            let (cluster, root, handed) = (&cluster, None, purpose.handed);
-            let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
+            let (cluster, root) = (&cluster, None);
+            let (handed, installed) = (purpose.handed, installs_argocd(&purpose));
+            let wanted = Wanted {
+                cluster,
+                places,
+                environments,
+                held,
+                server,
+                token,
+                lifetime,
+                events,
+                root,
+                handed,
+                installed,
+            };
             credentials(&wanted, output).await
         })?;
     }
@@ -238,7 +252,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     let context = block_on(async {
         let cluster = Cluster::connect(&arguments.cluster).await?;
-        let (workflows, handed) = (places.workflows.clone(), purpose.handed);
+        let workflows = places.workflows.clone();
+        let (handed, installed) = (purpose.handed, installs_argocd(&purpose));
+        // Before the checks, which write too, though they put it away.
+        signatures::refuse(&cluster, &places).await?;
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
         let mut note = |line: &str| output.say(&format!("note: {line}"));
@@ -264,7 +281,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         before.keep(&cluster, &mut say).await?;
         let patience = phase.timeout;
         let (cluster, root) = (&cluster, root.map(|root| Rooting { root, asked, patience, brought }));
-        let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
+        let wanted =
+            Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed, installed };
         let done = tokio::select! {
             // Said as it happens: whoever fails half way has made something all the same.
             done = bootstrap(&wanted, &mut say) => Some(done?),
@@ -285,6 +303,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
 
 fn installs(purpose: &Purpose) -> bool {
     Component::ALL.into_iter().any(|component| purpose.intent(component) == Intent::Install)
+}
+
+fn installs_argocd(purpose: &Purpose) -> bool {
+    purpose.intent(Component::Cd) == Intent::Install
 }
 
 /// Makes what is secret; says on stdout what was made.
@@ -441,7 +463,7 @@ async fn checked(
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };
     let former = own::former(&cluster, &places).await?;
-    let unrendered = signatures::is_due(&cluster, &places).await?;
+    let policy = signatures::look(&cluster, &places).await?;
     let (objects, unwanted, former, lacking, heard) = (&objects, &unwanted, &former, &lacking, &heard);
     let compared = Compared {
         purpose,
@@ -454,7 +476,7 @@ async fn checked(
         unwanted,
         former,
         heard,
-        unrendered,
+        policy: &policy,
         root,
     };
     let checked = install::check(&cluster, &compared).await?;

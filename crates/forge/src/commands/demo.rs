@@ -155,8 +155,9 @@ async fn prepare(
     let collection = path::argo(&places.argocd, "applications");
     let (environments, lifetime) = (environments.into_iter().collect(), token::LIFETIME);
     // Who wants a demo lets it write into Argo CD's namespace: its Applications are there too.
-    let (events, root, handed) = (None, None, false);
-    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
+    let (events, root, handed, installed) = (None, None, false, false);
+    let wanted =
+        Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed, installed };
     bootstrap(&wanted, &mut done).await?;
     for application in applications {
         let name = application.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

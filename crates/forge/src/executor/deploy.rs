@@ -18,6 +18,7 @@ use super::session::{BOOTSTRAP, ORCHESTRATION, PRE_BOOTSTRAP, READ, Session};
 use super::watch::Watcher;
 use super::{Options, Stopped};
 use crate::argocd::ArgoCd;
+use crate::bootstrap::signatures;
 use crate::cluster::Cluster;
 use crate::interrupt::Interrupts;
 use crate::preflight;
@@ -41,8 +42,13 @@ pub(super) async fn deploy(
     interrupts: &mut Interrupts,
 ) -> Result<(RunReport, Exit), Stopped> {
     let started = Timestamp::now();
-    let work = async { Ok::<_, Stopped>(desired::read(inputs, options).await?) };
-    let desired = session.phase(traces, READ, Some(&mut *interrupts), work).await?;
+    let work = async {
+        let desired = desired::read(inputs, options).await?;
+        // What says how registries are spoken with is found unusable now, and not when the cluster is prepared.
+        let releases = desired.releases(inputs, options)?;
+        Ok::<_, Stopped>((desired, releases))
+    };
+    let (desired, releases) = session.phase(traces, READ, Some(&mut *interrupts), work).await?;
     let installation = &desired.repository().installation;
     let (read, named) = (inputs.git_repository.value.as_str(), installation.repository.url.value.as_str());
     let (nodes, commit) = (desired.plan.nodes.len(), &desired.commit);
@@ -85,6 +91,7 @@ pub(super) async fn deploy(
             session.log(Level::Info, BOOTSTRAP, "", "the cluster is prepared for this environment");
         }
         Some(false) => {
+            unless_stopped(interrupts, signatures::refuse(&cluster, &places)).await?;
             checked(session, traces, inputs, purpose, &cluster, interrupts).await?;
             if inputs.dry_run {
                 let message = "dry run: the cluster is ready and not prepared; nothing was written";
@@ -123,7 +130,7 @@ pub(super) async fn deploy(
         repository: Some(installation.repository.url.value.clone()),
         band: None,
         credentials: desired::credentials(options),
-        releases: desired.releases(inputs, options)?,
+        releases,
     };
     // It listens to interrupts itself: a run is stopped, not dropped.
     let work = orchestrated(session, traces, inputs, &made, &place, &argocd, interrupts);

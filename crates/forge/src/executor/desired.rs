@@ -70,10 +70,18 @@ impl Desired {
     /// Where the releases of an environment are; nothing where it has none.
     ///
     /// # Errors
-    /// When there is no such environment, or what says how registries are reached cannot be used.
+    /// When there is no such environment, or what says how registries are reached, and as whom, cannot be used.
     pub(super) fn releases(&self, inputs: &Inputs, options: &Options) -> Result<Option<Releases>, Failure> {
         let files = selection::environment(self.repository(), inputs.environment.as_str())?;
-        Releases::of(self.repository(), files, &self.files(), || registries(inputs, options))
+        Releases::of(self.repository(), files, &self.files(), || {
+            let registries = registries(inputs, options)?;
+            // Files of credentials are read when a registry asks for some: too late to find out that they are none.
+            registries.credentials.for_programs().map_err(|why| {
+                Failure::new(Code::BadArgument, format!("credentials of registries cannot be read: {why}"))
+                    .hint("they are as Docker keeps them; leave them out where the registry asks for none")
+            })?;
+            Ok(registries)
+        })
     }
 
     /// Its files: a chart may be among them.

@@ -23,7 +23,7 @@ use super::{Options, Stopped};
 use crate::account::{self, Stored};
 use crate::argocd::{ACCOUNT, ArgoCd};
 use crate::bootstrap::root::{self, Rooting};
-use crate::bootstrap::{Events, Wanted, bootstrap};
+use crate::bootstrap::{Events, Wanted, administrator, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
@@ -62,6 +62,7 @@ pub(super) async fn looked(
                 && seen(cluster, &project).await?.is_some()
                 && has_token(cluster, workflows, mounted, warn).await?
                 && root_is_settled(cluster, inputs, desired).await?
+                && administrator_is_settled(cluster, desired).await?
         }
         _ => false,
     };
@@ -137,6 +138,20 @@ async fn root_is_settled(cluster: &Cluster, inputs: &Inputs, desired: &Desired) 
         return Ok(true);
     }
     root::settled(cluster, &rooting).await
+}
+
+fn installs_argocd(desired: &Desired) -> bool {
+    desired.repository().installation.argo.cd == ArgoInstall::Install
+}
+
+/// The first password of Argo CD's administrator is not there any more: an earlier version of Forge left it. Whoever may not look,
+/// as the account of a run, leaves it as it is.
+async fn administrator_is_settled(cluster: &Cluster, desired: &Desired) -> Result<bool, Failure> {
+    let argocd = desired.repository().installation.argo.namespace.as_str();
+    if !installs_argocd(desired) || !may(cluster, argocd, ("", "secrets"), "get").await? {
+        return Ok(true);
+    }
+    Ok(!administrator::is_due(cluster, argocd).await?)
 }
 
 /// Argo CD's token is there, another one is not due, and Argo CD does not refuse it. Whoever has it mounted and may not replace it,
@@ -265,8 +280,10 @@ pub(super) async fn prepared(
     let (held, root) = (desired.held(environment)?, rooting(inputs, desired)?);
     let (lifetime, events) = (token::LIFETIME, Some(events(desired, environment)));
     let (server, token) = (None, None);
-    let handed = desired.repository().installation.argo.cd == ArgoInstall::Existing;
-    let wanted = Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed };
+    let installed = installs_argocd(desired);
+    let handed = !installed;
+    let wanted =
+        Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed, installed };
     for note in bootstrap(&wanted, &mut done).await? {
         done(&note);
     }

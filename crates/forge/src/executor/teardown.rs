@@ -24,7 +24,7 @@ use crate::install::TIMEOUT;
 use crate::interrupt::Interrupts;
 use crate::run::lease::{self, Conducted};
 use crate::run::{self, follow, prepare};
-use crate::teardown::{self, Found, Made, Primitives, Teardown};
+use crate::teardown::{self, Finished, Found, Made, Primitives, Teardown};
 use crate::telemetry::Traces;
 
 /// How often a Lease is tried for that others have.
@@ -115,7 +115,7 @@ impl Request<'_> {
         let before = ended.as_ref().and_then(|(_, record)| record.header.removal.clone());
         let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(self.decided.policy.as_str())));
         // What comes after the nodes comes only when all of them are gone.
-        let mut left = None;
+        let mut finished = Finished::Done(None);
         if teardown::all_gone(report.as_ref(), ended.as_ref().map(|(_, record)| record)) {
             let tools = Primitives {
                 kubeconfig: &|| for_programs(&self.inputs.access, self.variable),
@@ -126,14 +126,9 @@ impl Request<'_> {
             let run = ended.as_ref().map(|(run, _)| run);
             let mut say = |line: &str| self.say(Level::Info, line);
             let looked = (&found, begun.as_ref());
-            let ended = teardown::finish(&teardown, looked, (run, &tools), &record, interrupts, &mut say).await?;
-            left = ended.ok_or(Stopped::Interrupted)?;
+            finished = teardown::finish(&teardown, looked, (run, &tools), &record, interrupts, &mut say).await?;
         }
-        let record = record.into_inner();
-        Ok(match report {
-            Some(report) => teardown::with_removal(report, record, left),
-            None => teardown::report_without_run(self.made, (record, left), self.started, NoRun::Done),
-        })
+        Ok(teardown::reported(self.made, (report, record.into_inner()), finished, self.started))
     }
 
     /// What there is to remove. A pod that was lost took its run with it, and its Lease lasts a little longer.

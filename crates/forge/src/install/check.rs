@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use forge_core::failure::Failure;
 use forge_core::health::HealthChecks;
 use forge_core::install::{
-    APPLICATION, BootstrapCheck, CheckedChart, Observed, POLICY_MAP, Step, Wanted, Weight, differences,
+    APPLICATION, BootstrapCheck, CheckedChart, INITIAL_SECRET, Observed, POLICY_MAP, Step, Wanted, Weight, differences,
     receipt_is_ours, receipt_name, says,
 };
 use forge_core::name::EnvironmentName;
@@ -22,7 +22,7 @@ use super::{Installing, lock};
 use crate::account::Stored;
 use crate::bootstrap::bus::Standing;
 use crate::bootstrap::root::{Found as Rooted, look};
-use crate::bootstrap::{SHORTEST_SECRET, key_length};
+use crate::bootstrap::{SHORTEST_SECRET, administrator, key_length, signatures};
 use crate::cluster::{Cluster, ClusterError, path};
 
 /// What is Forge's own.
@@ -49,8 +49,8 @@ pub(crate) struct Compared<'c> {
     pub(crate) former: &'c [Placed],
     /// How what hears events stands.
     pub(crate) heard: &'c Standing,
-    /// Something may have been rendered under another policy of signatures than the one that is there.
-    pub(crate) unrendered: bool,
+    /// How the policy of signatures stands.
+    pub(crate) policy: &'c signatures::Standing,
     /// The root file, where it is Forge's to apply, whether Argo CD is to be handed over to its own Application, and the files of
     /// the environments that the root set must not leave out.
     pub(crate) root: Option<(&'c Root, bool, &'c BTreeSet<String>)>,
@@ -199,18 +199,35 @@ async fn own(cluster: &Cluster, compared: &Compared<'_>, checked: &mut Bootstrap
         let stored = cluster.get(&path::object(&secrets, WEBHOOK_SECRET)).await?;
         key(stored.as_ref(), checked);
     }
+    let argocd = compared.purpose.argocd.as_str();
+    if compared.purpose.intent(Component::Cd) == Intent::Install && administrator::is_due(cluster, argocd).await? {
+        let what = format!("Secret {INITIAL_SECRET}: the first password of Argo CD's administrator is not replaced");
+        checked.missing(OWN, &what, AGAIN);
+    }
     unwanted(compared.unwanted, "starts runs that forge.yaml no longer asks for", checked);
     unwanted(compared.former, "was left by an earlier version", checked);
     heard(compared.heard, &compared.purpose.workflows, checked);
-    if compared.unrendered {
-        let what = format!("ConfigMap {POLICY_MAP} is not the one that everything was rendered under");
-        checked.missing(OWN, &what, "`forge bootstrap` lets Argo CD render everything again");
-    }
+    policy(compared.policy, checked);
     if checked.missing == before {
         let count = compared.objects.len() + compared.projects.len() + 1 + usize::from(compared.signed);
         checked.good(OWN, &format!("Forge's own {count} objects"));
     }
     Ok(())
+}
+
+/// The policy of signatures: one that cannot be used is told beside everything else, and keeps bootstrap from beginning.
+fn policy(standing: &signatures::Standing, checked: &mut BootstrapCheck) {
+    match standing {
+        signatures::Standing::Well => {}
+        signatures::Standing::Due => {
+            let what = format!("ConfigMap {POLICY_MAP} is not the one that everything was rendered under");
+            checked.missing(OWN, &what, "`forge bootstrap` lets Argo CD render everything again");
+        }
+        signatures::Standing::Unusable(failure) => {
+            let fix = failure.hint.as_deref().unwrap_or("mend it, or delete it if no signature is to be asked for");
+            checked.missing(OWN, &failure.message, fix);
+        }
+    }
 }
 
 /// What is to go.
@@ -521,6 +538,21 @@ mod tests {
             heard(&standing, "argo", &mut checked);
             let told: Vec<&str> = checked.findings.iter().map(|finding| finding.verdict.as_str()).collect();
             assert_eq!((checked.missing, told), (missing, verdicts), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_of_signatures_that_cannot_be_used_is_one_line_of_what_is_missing() {
+        use forge_core::code::Code;
+        let bad = Failure::new(Code::BadSignaturePolicy, "it has no `policy.yaml`").hint("make it so");
+        for (standing, missing, words) in [
+            (signatures::Standing::Well, 0, ""),
+            (signatures::Standing::Due, 1, "render everything again"),
+            (signatures::Standing::Unusable(bad), 1, "it has no `policy.yaml`"),
+        ] {
+            let mut checked = BootstrapCheck::default();
+            policy(&standing, &mut checked);
+            assert!(checked.missing == missing && checked.text().contains(words), "{}", checked.text());
         }
     }
 

@@ -12,6 +12,7 @@ use secrecy::SecretString;
 
 use super::helm::{Helm, HelmError, Release};
 use super::{Outcome, lock};
+use crate::bootstrap::administrator;
 use crate::cluster::{Cluster, ClusterError, path};
 use crate::failpoint;
 use crate::interrupt::Interrupts;
@@ -75,7 +76,16 @@ pub(crate) async fn uninstall(
         let name = component.release();
         failpoint::write(&format!("helm uninstall {name}"));
         match helm.uninstall(Release { name, namespace }, removing.timeout, interrupts).await {
-            Ok(()) => say(&format!("{:<14} uninstall removed", component.title())),
+            Ok(()) => {
+                say(&format!("{:<14} uninstall removed", component.title()));
+                // Helm does not know of it, and there is no Argo CD any more that it would count for.
+                if *component == Component::Cd
+                    && let Err(failure) = administrator::forget(removing.cluster, namespace).await
+                {
+                    outcome = Err(failure);
+                    break;
+                }
+            }
             Err(HelmError::Interrupted) => {
                 outcome = Ok(Outcome::Interrupted);
                 break;

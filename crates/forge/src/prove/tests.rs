@@ -2,11 +2,10 @@
 
 use std::sync::Mutex;
 
-use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use forge_core::digest::Digest;
 use forge_core::duration;
-use forge_core::gate::{Proof, Rendered, Retry, Timeouts, Unwell, Why};
+use forge_core::gate::{Proof, Rendered, Retry, Timeouts, Unwell};
 use forge_core::graph::Scope;
 use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, RunAction, RunNode, RunTask, Runner, record_name};
 use jiff::SignedDuration;
@@ -18,6 +17,7 @@ use crate::argocd::{ArgoCd, NONCE};
 use crate::cluster::fake::{Fake, served};
 use crate::cluster::path;
 use crate::git_reader::GitCredentials;
+use crate::run::sample;
 
 const COMMIT: &str = "3f2a9c1d5e7b80416a2c9d3e5f70b1a4c6d8e9f0";
 const PLUGIN: &str = "Manifest generation error (cached): `catalyst-forge-cmp generate` failed exit status 3: error[FORGE-N001]: no release";
@@ -45,6 +45,8 @@ struct Kept {
     listed: Option<Value>,
     /// It says of a sync that it has begun that it is not available.
     denies: bool,
+    /// The same of one that it has not begun.
+    deaf: bool,
     /// When the receipt has been read, nothing is answered until the Application was asked for so often; then it is well.
     outage: usize,
     silent: usize,
@@ -67,6 +69,7 @@ impl Kept {
             foreign: false,
             listed: None,
             denies: false,
+            deaf: false,
             outage: 0,
             silent: 0,
             reads: watch::Sender::new(0),
@@ -139,6 +142,7 @@ impl Kept {
                 let receipt = forge_core::release::receipt(&pointer, &release, &output).value;
                 Ok(json!({"manifest": receipt.to_string()}))
             }
+            ("POST", "/applications/dev-shop-api/sync") if self.deaf => Err(StatusCode::SERVICE_UNAVAILABLE),
             ("POST", "/applications/dev-shop-api/sync") => {
                 self.live = self.manifests;
                 self.syncs += 1;
@@ -168,23 +172,7 @@ async fn within(sync: u64, health: u64, kept: Kept) -> (Decision, usize, usize) 
 
 /// Argo CD at an address.
 async fn serve(kept: Arc<Mutex<Kept>>) -> String {
-    let router = axum::Router::new().fallback(move |method: Method, uri: Uri, body: String| async move {
-        if uri.path().ends_with("/stream/applications") {
-            // It ends soon, and everything is listed again.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            return (StatusCode::OK, Json(json!({})));
-        }
-        let body: Value = serde_json::from_str(&body).unwrap_or_default();
-        match kept.lock().unwrap().answer(&method, &uri, &body) {
-            Ok(answer) => (StatusCode::OK, Json(answer)),
-            Err(code) => (code, Json(json!({"code": code.as_u16(), "message": "refused"}))),
-        }
-    });
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
+    super::fake::argocd(move |method, uri, body| kept.lock().unwrap().answer(method, uri, body)).await
 }
 
 /// Takes the nodes of a plan to their proofs, with the Argo CD at this address.
@@ -335,17 +323,48 @@ async fn an_operation_of_somebody_else_that_argo_cd_does_not_let_us_end_becomes_
     assert_eq!((failure.why, syncs), (Why::ForeignOperation, 0));
 }
 
+/// Who has the Lease of the environment: a run, or nobody.
+fn put_lease(fake: &mut Fake, holder: &str) {
+    sample::put_lease(fake, holder, Timestamp::now());
+}
+
+/// The header of a run that has begun, and was perhaps told to stop.
+fn put_header(fake: &mut Fake, plan: &RunPlan, is_stopped: bool) {
+    let mut data = json!({HEADER_KEY: serde_json::to_string(&Header::new(plan, Timestamp::now())).unwrap()});
+    if is_stopped {
+        data[CANCEL_KEY] = json!("somebody");
+    }
+    fake.put(&path::config_maps("argo"), json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data}));
+}
+
+/// What a process leaves behind that stored that it asked then, and perhaps did not come to it.
+fn asked(prover: &Prover, node: &NodeId, at: Timestamp) -> Entry {
+    let mut entry = Way::new(prover, prover.wanted[node].clone(), Mode::Run).entry;
+    entry.progress.sync_requested = Some(SyncRequested { attempt: 1, at });
+    entry
+}
+
+/// Goes on until the Application was asked for so often.
+async fn until_read(proving: impl Future<Output = Option<Decision>>, reads: &mut watch::Receiver<usize>, times: usize) {
+    let read = tokio::time::timeout(Duration::from_secs(60), reads.wait_for(|read| *read >= times));
+    tokio::select! {
+        decision = proving => panic!("{decision:?}"),
+        read = read => drop(read.unwrap().unwrap()),
+    }
+}
+
+/// Goes on to the end, which is a proof.
+async fn until_proven(proving: impl Future<Output = Option<Decision>>) {
+    let decision = tokio::time::timeout(Duration::from_secs(30), proving).await.unwrap();
+    assert!(matches!(decision, Some(Decision::Proven(_))), "{decision:?}");
+}
+
 #[tokio::test]
 async fn a_request_that_was_perhaps_never_sent_is_not_sent_while_the_run_is_stopped() {
     let plan = Arc::new(plan(60, 60));
-    let header = serde_json::to_string(&Header::new(&plan, Timestamp::now())).unwrap();
-    let data = json!({HEADER_KEY: header, CANCEL_KEY: "somebody"});
-    let mut record = json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data});
-    let spec = json!({"holderIdentity": plan.run, "renewTime": Timestamp::now(), "leaseDurationSeconds": 30});
-    let (records, leases) = (path::config_maps("argo"), path::named("coordination.k8s.io", "v1", "argo", "leases"));
     let mut fake = Fake::default();
-    fake.put(&records, record.clone());
-    fake.put(&leases, json!({"metadata": {"name": "forge-dev"}, "spec": spec}));
+    put_header(&mut fake, &plan, true);
+    put_lease(&mut fake, plan.run.as_str());
     let (cluster, fake) = served(fake).await;
     let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
     let kept = Kept::new("old", "new", "new");
@@ -353,20 +372,60 @@ async fn a_request_that_was_perhaps_never_sent_is_not_sent_while_the_run_is_stop
     let kept = Arc::new(Mutex::new(kept));
     let prover = prover(&serve(kept.clone()).await, &plan, recorder.clone());
     let node: NodeId = "shop/api".parse().unwrap();
-    // What a process leaves behind that stored that it asks, and did not come to it.
-    let mut entry = Way::new(&prover, prover.wanted[&node].clone(), Mode::Run).entry;
-    entry.progress.sync_requested = Some(SyncRequested { attempt: 1, at: Timestamp::now() });
-    recorder.put(entry);
-    let patience = Duration::from_secs(30);
+    recorder.put(asked(&prover, &node, Timestamp::now()));
     let mut proving = std::pin::pin!(prover.prove(&node, Mode::Run));
-    tokio::select! {
-        decision = &mut proving => panic!("{decision:?}"),
-        looked = tokio::time::timeout(patience, reads.wait_for(|times| *times >= 2)) => drop(looked.unwrap().unwrap()),
-    }
+    until_read(proving.as_mut(), &mut reads, 2).await;
     assert_eq!(kept.lock().unwrap().syncs, 0);
-    record["data"].as_object_mut().unwrap().remove(CANCEL_KEY);
-    fake.lock().unwrap().put(&records, record);
-    let decision = tokio::time::timeout(patience, proving).await.unwrap();
-    assert!(matches!(decision, Some(Decision::Proven(_))), "{decision:?}");
+    put_header(&mut fake.lock().unwrap(), &plan, false);
+    until_proven(proving).await;
+    assert_eq!(kept.lock().unwrap().syncs, 1);
+}
+
+#[tokio::test]
+async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_of_a_process_that_is_gone() {
+    let plan = Arc::new(plan(2, 60));
+    let mut fake = Fake::default();
+    put_header(&mut fake, &plan, false);
+    put_lease(&mut fake, "");
+    let (cluster, fake) = served(fake).await;
+    let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
+    let kept = Kept::new("old", "new", "new");
+    let mut reads = kept.reads.subscribe();
+    let kept = Arc::new(Mutex::new(kept));
+    let prover = prover(&serve(kept.clone()).await, &plan, recorder.clone());
+    let node: NodeId = "shop/api".parse().unwrap();
+    recorder.put(asked(&prover, &node, Timestamp::now() - SignedDuration::from_hours(1)));
+    let mut proving = std::pin::pin!(prover.prove(&node, Mode::Run));
+    until_read(proving.as_mut(), &mut reads, 3).await;
+    assert_eq!(kept.lock().unwrap().syncs, 0);
+    put_lease(&mut fake.lock().unwrap(), plan.run.as_str());
+    until_proven(proving).await;
+    assert_eq!(kept.lock().unwrap().syncs, 1);
+    let requested = recorder.entry(&node).unwrap().progress.sync_requested.unwrap();
+    let age = Timestamp::now().duration_since(requested.at);
+    assert!(age < SignedDuration::from_mins(1), "its time began anew when it was sent: {age:?}");
+}
+
+#[tokio::test]
+async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_that_argo_cd_did_not_take() {
+    let plan = Arc::new(plan(15, 60));
+    let mut fake = Fake::default();
+    put_header(&mut fake, &plan, false);
+    put_lease(&mut fake, plan.run.as_str());
+    let (cluster, fake) = served(fake).await;
+    let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
+    let kept = Kept { deaf: true, ..Kept::new("old", "new", "new") };
+    let mut reads = kept.reads.subscribe();
+    let kept = Arc::new(Mutex::new(kept));
+    let prover = prover(&serve(kept.clone()).await, &plan, recorder);
+    let node: NodeId = "shop/api".parse().unwrap();
+    let mut proving = std::pin::pin!(prover.prove(&node, Mode::Run));
+    // Read before it was asked for, and before it was asked for again: about once a second from then on.
+    until_read(proving.as_mut(), &mut reads, 2).await;
+    put_lease(&mut fake.lock().unwrap(), "");
+    until_read(proving.as_mut(), &mut reads, 20).await;
+    kept.lock().unwrap().deaf = false;
+    put_lease(&mut fake.lock().unwrap(), plan.run.as_str());
+    until_proven(proving).await;
     assert_eq!(kept.lock().unwrap().syncs, 1);
 }

@@ -325,6 +325,13 @@ impl Registry {
             Some(pem) => reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(bad)?,
             None => Vec::new(),
         };
+        // A file that holds none would make no difference until the registry is asked.
+        if certificates.is_empty() && options.certificates.as_ref().is_some_and(|pem| !pem.trim().is_empty()) {
+            let message = "what says which authorities registries have holds no certificate";
+            return Err(
+                Failure::new(Code::BadArgument, message).hint("certificates are PEM: -----BEGIN CERTIFICATE-----")
+            );
+        }
         // It trusts nobody, because it never speaks TLS.
         let nobody = std::iter::empty::<reqwest::Certificate>();
         let plain = builder(&options).no_proxy().tls_certs_only(nobody).build().map_err(bad)?;

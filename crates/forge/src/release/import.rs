@@ -621,7 +621,8 @@ fn same(before: &Layers, after: &Layers) -> Result<(), Failure> {
 }
 
 /// Writes the files of a source as a folder that is there whole or not at all: who is killed, or has no room, can begin again. A
-/// folder that is there, and empty, stays the same one: it may be mounted, or somebody stands in it.
+/// folder that is there, and empty, stays the same one: it may be mounted, or somebody stands in it. Then everything is written before
+/// anything is moved into its place; only who is killed between two of these moves leaves a part, which is said to be in the way.
 ///
 /// # Errors
 /// When that is not possible, or something is in the folder.

@@ -1,5 +1,5 @@
 //! Places that keep releases, alike: a repository of a registry, or a folder with an OCI layout. Releases are found there, read,
-//! and copied from one to another byte by byte, with their signatures. A tag of a release is never moved to another one.
+//! and copied from one to another byte by byte, with their signatures and attestations. A tag of a release is never moved to another one.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use forge_core::failure::Failure;
 use forge_core::name::clip;
 use forge_core::oci::{Annotations, Descriptor, Layout, REF_NAME};
 use forge_core::release::manifest::is_ours;
-use forge_core::release::signature::{self, MOST_SIGNATURES};
+use forge_core::release::signature::{self, ANNOTATION, MOST_SIGNATURES};
 use forge_core::release::{Limits, PROJECT, ReleaseMetadata};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::opened::Release;
 use super::place::{Place, Which, ambiguous, fitting, is_beginning, missing, version_tag};
-use super::sign;
+use super::sign::{Kind, Manifests, TRIES, busy, manifests, pause};
 use crate::layout_folder::{self, LayoutFolder};
 use crate::registry::{self, Held, Reference, Registry, references};
 
@@ -366,6 +366,23 @@ impl<'r> Store<'r> {
         if let (Some(folder), Place::Registry(_)) = (&self.folder, &to.place) {
             return to.take(folder, manifest, tags, limits).await;
         }
+        let mut layout = self.gathered(manifest, limits).await?;
+        match &to.place {
+            Place::Registry(_) => to.take(&layout.tree(), manifest, tags, limits).await,
+            Place::Folder(path) => {
+                for tag in tags {
+                    layout.offer(manifest.clone(), Some(tag));
+                }
+                if tags.is_empty() {
+                    layout.offer(manifest.clone(), None);
+                }
+                Ok(layout_folder::write(path, &layout.tree())?)
+            }
+        }
+    }
+
+    /// A manifest with all that it refers to, which a layout does not offer yet.
+    async fn gathered(&self, manifest: &Descriptor, limits: &Limits) -> Result<Layout, Failure> {
         let mut layout = Layout::default();
         match &self.place {
             Place::Registry(repository) => {
@@ -383,18 +400,7 @@ impl<'r> Store<'r> {
                 layout.blob(&manifest.media_type, bytes);
             }
         }
-        match &to.place {
-            Place::Registry(_) => to.take(&layout.tree(), manifest, tags, limits).await,
-            Place::Folder(path) => {
-                for tag in tags {
-                    layout.offer(manifest.clone(), Some(tag));
-                }
-                if tags.is_empty() {
-                    layout.offer(manifest.clone(), None);
-                }
-                Ok(layout_folder::write(path, &layout.tree())?)
-            }
-        }
+        Ok(layout)
     }
 
     /// Takes a manifest, with all that it refers to, into a repository.
@@ -467,6 +473,10 @@ pub(crate) struct Copied {
     fresh: bool,
     /// How many signatures lie beside it.
     signatures: usize,
+    /// How many attestations.
+    attestations: usize,
+    /// How many manifests beside it were not taken along, because nobody could read them.
+    left: usize,
 }
 
 impl Copied {
@@ -477,15 +487,24 @@ impl Copied {
 
     /// What came along.
     pub(crate) fn with(self) -> String {
-        match self.signatures {
-            0 => String::new(),
-            1 => ", with 1 signature".to_owned(),
-            count => format!(", with {count} signatures"),
+        let counted = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            count => Some(format!("{count} {what}s")),
+        };
+        let parts: Vec<String> = [counted(self.signatures, "signature"), counted(self.attestations, "attestation")]
+            .into_iter()
+            .flatten()
+            .collect();
+        let with = if parts.is_empty() { String::new() } else { format!(", with {}", parts.join(" and ")) };
+        match counted(self.left, "manifest") {
+            None => with,
+            Some(left) => format!("{with}, and without {left} beside it that cannot be read"),
         }
     }
 }
 
-/// Copies a release, with its signatures, to another place.
+/// Copies a release, with its signatures and attestations, to another place.
 ///
 /// # Errors
 /// When something of it cannot be read or stored, or another release has one of its tags there.
@@ -499,30 +518,97 @@ pub(crate) async fn copy(from: &Store<'_>, to: &Store<'_>, release: &Release) ->
     if fresh {
         from.give(to, manifest, &tags, &limits).await?;
     }
-    // More than a release has layers.
-    let wide = Limits { layers: MOST_SIGNATURES, ..limits };
-    let tag = signature::tag(&manifest.digest);
-    let by_tag = from.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
-    let by_tag = by_tag.map(|(tagged, _)| tagged.digest);
-    let mut count = BTreeSet::new();
-    for (found, bytes) in sign::manifests(from, manifest, &limits).await? {
-        let held = signature::read(&bytes, &limits)?;
-        count.extend(held.payloads.iter().map(|(payload, signature)| (payload.digest.clone(), signature.clone())));
-        let is_tagged = by_tag.as_ref() == Some(&found.digest);
-        let there = to.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
-        let takes_tag = match there {
-            None => is_tagged,
-            Some((other, _)) if other.digest == found.digest => continue,
-            // Whatever would be lost stays: then the copy is found as a referrer only.
-            Some((_, bytes)) => {
-                let kept = signature::read(&bytes, &limits).map(|other| other.payloads).unwrap_or_default();
-                is_tagged && !kept.is_empty() && kept.iter().all(|payload| held.payloads.contains(payload))
+    let (signatures, unread) = copy_beside(from, to, manifest, Kind::Signature).await?;
+    let (attestations, more) = copy_beside(from, to, manifest, Kind::Attestation).await?;
+    Ok(Copied { fresh, signatures, attestations, left: unread + more })
+}
+
+/// The limits of what lies beside a release: it has more layers than one.
+fn wide(limits: &Limits) -> Limits {
+    Limits { layers: MOST_SIGNATURES, ..*limits }
+}
+
+/// Copies what lies of a kind beside a release; gives how many of it there are, and how many manifests were left.
+async fn copy_beside(
+    from: &Store<'_>,
+    to: &Store<'_>,
+    manifest: &Descriptor,
+    kind: Kind,
+) -> Result<(usize, usize), Failure> {
+    let limits = from.limits;
+    let (mut count, mut left) = (BTreeSet::new(), 0);
+    let fits = |blob: &Descriptor| blob.size <= limits.compressed;
+    let of = |one: &Descriptor| (one.digest.clone(), one.annotations.get(ANNOTATION).cloned());
+    let Manifests { tagged, others } = manifests(from, manifest, kind, &limits).await?;
+    if let Some(tagged) = &tagged {
+        let held = kind.held(&tagged.1, &limits)?;
+        copy_tagged(from, to, manifest, kind, tagged, &held).await?;
+        count.extend(held.iter().map(of));
+    }
+    let by_tag = to.again()?.try_manifest(&Reference::Tag(kind.tag(&manifest.digest)), limits.manifest).await?;
+    for (found, bytes) in others {
+        // Anybody may put something beside a release: what nobody can read keeps nobody from copying it.
+        let held = match kind.held(&bytes, &limits) {
+            Ok(held) if references(&bytes).is_ok_and(|said| said.blobs.iter().all(fits)) => held,
+            _ => {
+                left += 1;
+                continue;
             }
         };
-        let names: Vec<String> = if takes_tag { vec![tag.clone()] } else { Vec::new() };
-        from.give(to, &found, &names, &wide).await?;
+        count.extend(held.iter().map(of));
+        if by_tag.as_ref().is_none_or(|(there, _)| there.digest != found.digest) {
+            from.give(to, &found, &[], &wide(&limits)).await?;
+        }
     }
-    Ok(Copied { fresh, signatures: count.len() })
+    Ok((count.len(), left))
+}
+
+/// Copies what cosign's tag names, with what it holds. What the other place has under its tag stays: then the tag names a manifest
+/// with both. Cosign's own say nowhere of what they speak, so without the tag nobody would find them.
+async fn copy_tagged(
+    from: &Store<'_>,
+    to: &Store<'_>,
+    subject: &Descriptor,
+    kind: Kind,
+    (found, bytes): &(Descriptor, Vec<u8>),
+    held: &[Descriptor],
+) -> Result<(), Failure> {
+    let (limits, tag) = (from.limits, kind.tag(&subject.digest));
+    for lost in 0..TRIES {
+        // The first look after writing finds what was written, if nobody else writes.
+        if lost > 1 {
+            tokio::time::sleep(pause(lost, &found.digest)).await;
+        }
+        let to = to.again()?;
+        let there = to.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
+        let kept = match &there {
+            None => Vec::new(),
+            Some((other, _)) if other.digest == found.digest => return Ok(()),
+            Some((_, other)) => match kind.held(other, &limits) {
+                Ok(kept) if held.iter().all(|one| kept.contains(one)) => return Ok(()),
+                Ok(kept) => kept,
+                // Nobody knows what it is, so it stays; what says itself of what it speaks is found beside it.
+                Err(error) => {
+                    let said = references(bytes).ok().and_then(|said| said.subject);
+                    if said.is_some_and(|said| said.digest == subject.digest) {
+                        return from.give(&to, found, &[], &wide(&limits)).await;
+                    }
+                    return Err(error.into());
+                }
+            },
+        };
+        let mut layout = from.gathered(found, &wide(&limits)).await?;
+        let made = if kept.iter().all(|one| held.contains(one)) {
+            found.clone()
+        } else {
+            let mut all = kept;
+            kind.unite(&mut all, held.to_vec())?;
+            signature::manifest(&mut layout, subject, &all, kind.artifact_type())
+        };
+        let before = there.map(|(other, _)| other.digest);
+        to.put(layout, &made, &tag, before.as_ref()).await?;
+    }
+    Err(busy(to, &tag))
 }
 
 #[cfg(test)]
@@ -593,8 +679,14 @@ mod tests {
 
     #[test]
     fn what_was_copied_is_said() {
-        let copied = Copied { fresh: true, signatures: 2 };
-        assert_eq!((copied.word(), copied.with().as_str()), ("copied", ", with 2 signatures"));
-        assert_eq!(Copied { fresh: false, signatures: 0 }.word(), "unchanged");
+        let copied = |signatures: usize, attestations: usize| Copied { fresh: true, signatures, attestations, left: 0 };
+        assert_eq!((copied(2, 0).word(), copied(2, 0).with().as_str()), ("copied", ", with 2 signatures"));
+        assert_eq!(copied(1, 3).with(), ", with 1 signature and 3 attestations");
+        assert_eq!(copied(0, 1).with(), ", with 1 attestation");
+        assert_eq!(copied(0, 0).with(), "");
+        assert_eq!(Copied { fresh: false, ..copied(0, 0) }.word(), "unchanged");
+        let left = |count: usize| Copied { left: count, ..copied(1, 0) }.with();
+        assert_eq!(left(1), ", with 1 signature, and without 1 manifest beside it that cannot be read");
+        assert_eq!(left(2), ", with 1 signature, and without 2 manifests beside it that cannot be read");
     }
 }

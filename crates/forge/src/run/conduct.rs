@@ -206,6 +206,8 @@ struct Conductor<'c> {
     /// The last look before the end, while it lasts.
     finish: Option<Finish>,
     refreshing: Arc<Semaphore>,
+    /// For comparisons that the end of the run waits for: they do not queue behind the others.
+    relooking: Arc<Semaphore>,
     refreshes: Vec<tokio::task::JoinHandle<()>>,
     /// The run has ended: comparisons are asked for, and not waited for.
     hurry: watch::Sender<bool>,
@@ -260,6 +262,7 @@ impl<'c> Conductor<'c> {
             in_vain: None,
             finish: None,
             refreshing: Arc::new(Semaphore::new(REFRESHES)),
+            relooking: Arc::new(Semaphore::new(REFRESHES)),
             refreshes: Vec::new(),
             hurry: watch::Sender::new(false),
             standing: RefCell::default(),
@@ -406,14 +409,22 @@ impl Conductor<'_> {
 
     /// After a window has gone nothing happens until the Application is compared again: asked for, not waited for.
     fn refresh(&mut self, nodes: &[NodeId]) {
-        if self.plan.action == RunAction::Teardown {
-            return;
+        if self.plan.action != RunAction::Teardown {
+            self.compare(nodes, self.refreshing.clone());
         }
-        let left = self.plan.nodes().filter(|node| nodes.contains(&node.id)).map(|node| node.application.clone());
-        let (argocd, left): (ArgoCd, Vec<ApplicationId>) = (self.argocd.clone(), left.collect());
-        let (turns, hurry) = (self.refreshing.clone(), self.hurry.subscribe());
+    }
+
+    /// What fell at the end is compared again: how the run ended depends on it, and on nothing that left the window before.
+    fn relook(&mut self, nodes: &[NodeId]) {
+        self.compare(nodes, self.relooking.clone());
+    }
+
+    fn compare(&mut self, nodes: &[NodeId], turns: Arc<Semaphore>) {
+        let of = self.plan.nodes().filter(|node| nodes.contains(&node.id));
+        let applications: Vec<ApplicationId> = of.map(|node| node.application.clone()).collect();
+        let (argocd, hurry) = (self.argocd.clone(), self.hurry.subscribe());
         self.refreshes.push(tokio::spawn(async move {
-            let all = left.iter().map(|id| compared(&argocd, id, &turns, hurry.clone()));
+            let all = applications.iter().map(|id| compared(&argocd, id, &turns, hurry.clone()));
             futures::future::join_all(all).await;
         }));
     }
@@ -422,6 +433,7 @@ impl Conductor<'_> {
     async fn refreshed(&mut self) {
         self.hurry.send_replace(true);
         self.refreshing.add_permits(LAST_REFRESHES);
+        self.relooking.add_permits(LAST_REFRESHES);
         let all = futures::future::join_all(self.refreshes.drain(..));
         let _ = tokio::time::timeout(Duration::from_secs(60), all).await;
     }

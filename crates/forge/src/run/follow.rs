@@ -20,7 +20,7 @@ use crate::serve;
 
 /// When a Job whose pod does not start is worth a word.
 const SLOW_START: Duration = Duration::from_secs(15);
-/// How often it is looked whether anybody conducts a run that has not begun, or whose Job is gone.
+/// How often it is looked whether anybody conducts the run.
 const ATTENDED: Duration = Duration::from_secs(5);
 
 /// The record that these ConfigMaps hold, of which `last` is known; nothing before the run has a header.
@@ -89,9 +89,14 @@ pub(crate) async fn follow(
                 if is_gone && !std::mem::replace(&mut attendance.is_gone, true) {
                     say("the Job of the run was deleted; nothing new starts");
                 }
-                // While its Job is there, Kubernetes starts one again that has begun.
-                if (is_gone || last.is_none()) && let Some(why) = attendance.lost(place, plan).await {
-                    return Err(why);
+                match attendance.is_conducted(place, plan).await {
+                    Some(false) if is_gone || last.is_none() => return Err(attendance.lost(place, plan).await),
+                    // While its Job is there, Kubernetes starts another pod of one that has begun.
+                    Some(false) if !std::mem::replace(&mut attendance.is_left, true) => {
+                        say(&left(place, plan).await);
+                    }
+                    Some(true) if std::mem::take(&mut attendance.is_left) => say("the run is conducted again"),
+                    _ => {}
                 }
             }
             _ = tick.tick() => {}
@@ -132,7 +137,7 @@ async fn heard_of(jobs: Option<&mut Watch>, store: &mut Store) -> bool {
     }
 }
 
-/// Whether anybody conducts a run whose Job has not begun, or is gone: whoever does renews its Lease.
+/// Whether anybody conducts a run: whoever does renews its Lease.
 #[derive(Default)]
 struct Attendance {
     pulse: Pulse,
@@ -140,35 +145,40 @@ struct Attendance {
     over: Option<Instant>,
     /// The Job was there, or must have been, and is not.
     is_gone: bool,
+    /// It was told that nobody conducts it.
+    is_left: bool,
 }
 
 impl Attendance {
-    /// Why nobody will end the run any more; nothing while somebody may, or where that cannot be told now. A Lease that is
-    /// over by the clock is looked at for a while, because clocks differ.
-    async fn lost(&mut self, place: &Place, plan: &RunPlan) -> Option<Failure> {
+    /// Whether anybody conducts it; nothing where that cannot be told now. A Lease that is over by the clock is looked at for a
+    /// while, because clocks differ.
+    async fn is_conducted(&mut self, place: &Place, plan: &RunPlan) -> Option<bool> {
         let lease = lease::read(&place.cluster, &place.places.workflows, &plan.environment).await.ok()?;
         let now = Instant::now();
         if self.pulse.beats(lease.as_ref(), &plan.run, now) {
             self.over = None;
-            return None;
+            return Some(true);
         }
         let since = *self.over.get_or_insert(now);
         // Its end may be written before it is heard of.
         if now.saturating_duration_since(since) < lease::LOOKED_AT || has_ended(place, plan).await.unwrap_or(true) {
             return None;
         }
+        Some(false)
+    }
+
+    /// Why nobody will end the run any more.
+    async fn lost(&self, place: &Place, plan: &RunPlan) -> Failure {
         if self.is_gone {
             let message = format!("the Job of run `{}` was deleted before the run had ended", plan.run);
-            return Some(
-                Failure::new(Code::RunBroken, message)
-                    .hint("deploy again: proven nodes pass without a sync, and the window is put right"),
-            );
+            return Failure::new(Code::RunBroken, message)
+                .hint("deploy again: proven nodes pass without a sync, and the window is put right");
         }
         let (namespace, job) = (&place.places.workflows, job::name(&plan.run));
-        Some(Failure::new(Code::RunNotBegun, not_begun(place, plan).await).hint(format!(
+        Failure::new(Code::RunNotBegun, not_begun(place, plan).await).hint(format!(
             "`kubectl -n {namespace} describe job {job}` tells more; its run begins when a pod of it starts, unless another \
              run has begun by then; `kubectl -n {namespace} delete job {job}` calls it off"
-        )))
+        ))
     }
 }
 
@@ -180,9 +190,24 @@ async fn has_ended(place: &Place, plan: &RunPlan) -> Result<bool, Failure> {
 
 /// That the Job has not begun, and why, as far as its pods tell.
 async fn not_begun(place: &Place, plan: &RunPlan) -> String {
+    format!("the Job `{}` has not begun{}", job::name(&plan.run), waits_for(place, plan).await)
+}
+
+/// That nobody conducts a run that has begun, and why, as far as the pods of its Job tell.
+async fn left(place: &Place, plan: &RunPlan) -> String {
+    let (job, reason) = (job::name(&plan.run), waits_for(place, plan).await);
+    format!("nobody conducts the run, and nothing new starts until the Job `{job}` has another pod{reason}")
+}
+
+/// What the newest pod of the Job waits for: earlier ones may have failed.
+async fn waits_for(place: &Place, plan: &RunPlan) -> String {
     let pods = place.cluster.list(&path::core(&place.places.workflows, "pods"), &Place::of(&plan.run)).await;
-    let reason = pods.ok().and_then(|pods| pods.first().map(pod_reason)).unwrap_or_default();
-    format!("the Job `{}` has not begun{reason}", job::name(&plan.run))
+    let pods = pods.unwrap_or_default();
+    pods.iter().max_by(|one, other| created(one).cmp(created(other))).map(pod_reason).unwrap_or_default()
+}
+
+fn created(object: &Value) -> &str {
+    object.pointer("/metadata/creationTimestamp").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Asks a run to stop.
@@ -229,13 +254,10 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake::{Fake, served};
+    use crate::run::sample;
 
     fn plan() -> RunPlan {
-        let plan = json!({
-            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": [],
-        });
-        serde_json::from_value(plan).unwrap()
+        sample::plan(&["db"])
     }
 
     /// The record of a run, which has ended like this.
@@ -246,17 +268,40 @@ mod tests {
         json!({"metadata": {"name": record_name(&plan().run, 0)}, "data": {HEADER_KEY: text}})
     }
 
+    fn renew(fake: &mut Fake, at: Timestamp) {
+        sample::put_lease(fake, "r-1", at);
+    }
+
     /// A cluster on which the Lease of the run was renewed then.
     fn renewed(at: Timestamp) -> Fake {
-        let spec = json!({"holderIdentity": "r-1", "renewTime": lease::micro(at), "leaseDurationSeconds": 30});
         let mut fake = Fake::default();
-        let leases = path::named("coordination.k8s.io", "v1", "argo", "leases");
-        fake.put(&leases, json!({"metadata": {"name": "forge-dev"}, "spec": spec}));
+        renew(&mut fake, at);
         fake
     }
 
-    /// Follows the run to its end; also gives what was said. `meanwhile` happens when it was said that the Job is gone.
-    async fn followed(fake: Fake, meanwhile: impl FnOnce(&mut Fake)) -> (Result<Option<Record>, Failure>, String) {
+    fn long_ago() -> Timestamp {
+        "2020-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    /// The Job of the run, with this status.
+    fn put_job(fake: &mut Fake, status: &Value) {
+        let jobs = path::named("batch", "v1", "argo", "jobs");
+        fake.put(&jobs, json!({"metadata": {"name": "forge-r-1"}, "status": status}));
+    }
+
+    /// A pod of that Job, whose container waits because of this.
+    fn put_pod(fake: &mut Fake, name: &str, created: &str, reason: &str) {
+        let waiting = json!({"waiting": {"reason": reason, "message": "no such image"}});
+        let status = json!({"containerStatuses": [{"state": waiting}]});
+        let pod = json!({"metadata": {"name": name, "creationTimestamp": created}, "status": status});
+        fake.put(&path::core("argo", "pods"), pod);
+    }
+
+    /// What happens when something was said.
+    type Step = (&'static str, fn(&mut Fake));
+
+    /// Follows the run to its end, while this happens; also gives what was said.
+    async fn followed<const N: usize>(fake: Fake, steps: [Step; N]) -> (Result<Option<Record>, Failure>, String) {
         let (cluster, fake) = served(fake).await;
         let place = Place { cluster, places: Places::default() };
         let (plan, mut interrupts, said) = (plan(), Interrupts::none(), RefCell::new(String::new()));
@@ -264,10 +309,12 @@ mod tests {
         let show = |_: &Record| {};
         let follow = follow(&place, &plan, Conducted::ByJob, "me", &mut interrupts, show, say);
         let then = async {
-            while !said.borrow().contains("was deleted") {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            for (words, happens) in steps {
+                while !said.borrow().contains(words) {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                happens(&mut fake.lock().unwrap());
             }
-            meanwhile(&mut fake.lock().unwrap());
             std::future::pending::<()>().await;
         };
         let both = async {
@@ -282,23 +329,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_whose_job_is_gone_or_never_starts_is_followed_only_while_somebody_conducts_it() {
-        let (jobs, records) = (path::named("batch", "v1", "argo", "jobs"), path::config_maps("argo"));
-        let long_ago: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
-        let mut killed = renewed(long_ago);
+        let records = path::config_maps("argo");
+        let mut killed = renewed(long_ago());
         killed.put(&records, header(None));
-        let mut pending = renewed(long_ago);
-        pending.put(&jobs, json!({"metadata": {"name": "forge-r-1"}}));
-        let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
-        let pod = json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": waiting}]}});
-        pending.put(&path::core("argo", "pods"), pod);
+        let mut pending = renewed(long_ago());
+        put_job(&mut pending, &json!({}));
+        put_pod(&mut pending, "a", "2026-11-16T12:00:00Z", "CreateContainerError");
+        put_pod(&mut pending, "b", "2026-11-16T12:01:00Z", "ImagePullBackOff");
+        put_pod(&mut pending, "c", "2026-11-16T12:00:30Z", "CreateContainerError");
         let mut ending = renewed(Timestamp::now());
         ending.put(&records, header(None));
         // Whoever is told that the Job is gone ends the run before it goes.
-        let (killed, pending, ending) = tokio::join!(
-            followed(killed, |_: &mut Fake| {}),
-            followed(pending, |_: &mut Fake| {}),
-            followed(ending, |fake: &mut Fake| fake.put(&records, header(Some(Verdict::Cancelled)))),
-        );
+        let ends: Step = ("was deleted", |fake| fake.put(&path::config_maps("argo"), header(Some(Verdict::Cancelled))));
+        let (killed, pending, ending) =
+            tokio::join!(followed(killed, []), followed(pending, []), followed(ending, [ends]));
         let failure = killed.0.unwrap_err();
         assert_eq!((failure.code, failure.exit()), (Code::RunBroken, Exit::Findings), "{}", failure.message);
         assert!(failure.message.contains("was deleted") && killed.1.contains("was deleted"), "{}", failure.message);
@@ -307,5 +351,33 @@ mod tests {
         assert!(failure.message.ends_with("has not begun: ImagePullBackOff no such image"), "{}", failure.message);
         let ended = ending.0.unwrap().and_then(|record| record.header.ended).unwrap();
         assert_eq!(ended.verdict, Verdict::Cancelled);
+    }
+
+    #[tokio::test]
+    async fn it_is_told_once_that_nobody_conducts_a_run_that_has_begun_and_once_that_somebody_does_again() {
+        let begun = || {
+            let mut fake = renewed(long_ago());
+            fake.put(&path::config_maps("argo"), header(None));
+            put_job(&mut fake, &json!({"active": 1}));
+            put_pod(&mut fake, "p", "2026-11-16T12:00:00Z", "ImagePullBackOff");
+            fake
+        };
+        let goes_on: [Step; 2] = [
+            ("nobody conducts the run", |fake| renew(fake, Timestamp::now())),
+            ("conducted again", |fake| fake.put(&path::config_maps("argo"), header(Some(Verdict::Done)))),
+        ];
+        // No pod of it will come any more.
+        let fails: Step = ("nobody conducts the run", |fake| {
+            let failed = json!({"type": "Failed", "status": "True", "message": "DeadlineExceeded"});
+            put_job(fake, &json!({"conditions": [failed]}));
+        });
+        let (goes_on, fails) = tokio::join!(followed(begun(), goes_on), followed(begun(), [fails]));
+        let ended = goes_on.0.unwrap().and_then(|record| record.header.ended).unwrap();
+        assert_eq!(ended.verdict, Verdict::Done);
+        let left = "nobody conducts the run, and nothing new starts until the Job `forge-r-1` has another pod: \
+                    ImagePullBackOff no such image";
+        assert_eq!(goes_on.1, format!("{left}the run is conducted again"));
+        let failure = fails.0.unwrap_err();
+        assert_eq!((failure.code, fails.1.as_str()), (Code::RunBroken, left), "{}", failure.message);
     }
 }

@@ -11,6 +11,7 @@ use forge_core::render::{
     ARGOCD_SECRET, ARGOCD_SECRET_PATH, ENVIRONMENT_LABEL, EXECUTOR_ACCOUNT, MANAGED_BY, Places, RUN_LABEL,
 };
 use forge_core::run::RunPlan;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Place, follow};
@@ -21,7 +22,7 @@ use crate::serve;
 const LONGER: u64 = 30 * 60;
 /// How long a pod that is told to end may take, in seconds. One that ends the run first stops its Workflow, which is given a
 /// minute, and puts the window right.
-const GRACE: u64 = 90;
+const GRACE: i64 = 90;
 /// Before something is asked again that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -68,7 +69,7 @@ async fn called_off(place: &Place, run: &RunId) -> bool {
 
 async fn call_off(place: &Place, run: &RunId) -> Result<bool, Failure> {
     let job = place.cluster.get(&path::object(&collection(place), &name(run))).await?;
-    let Some(by) = end(job.as_ref()) else { return Ok(false) };
+    let Some(by) = end(job.as_ref(), Timestamp::now()) else { return Ok(false) };
     let plan = serve::plan(&place.cluster, &place.places.workflows, run).await?;
     follow::cancel(place, &plan, by).await?;
     Ok(true)
@@ -76,11 +77,27 @@ async fn call_off(place: &Place, run: &RunId) -> Result<bool, Failure> {
 
 /// What ends a Job for good; nothing while Kubernetes would make another pod of it, which it also does of one that is
 /// suspended, later.
-fn end(job: Option<&Value>) -> Option<&'static str> {
+fn end(job: Option<&Value>, now: Timestamp) -> Option<&'static str> {
     let Some(job) = job.filter(|job| job.pointer("/metadata/deletionTimestamp").is_none()) else {
         return Some("the deletion of its Job");
     };
-    condition(job, &["Failed", "FailureTarget"]).map(|_| "the deadline of its Job")
+    let has_failed = condition(job, &["Failed", "FailureTarget"]).is_some();
+    (has_failed || is_late(job, now)).then_some("the deadline of its Job")
+}
+
+/// Whether the time of a Job is up, or so little of it is left that another pod could not end the run in it. At its deadline
+/// Kubernetes ends the pods of a Job first, and says so in its status afterwards.
+fn is_late(job: &Value, now: Timestamp) -> bool {
+    // The time of one that is suspended begins anew.
+    if job.pointer("/spec/suspend") == Some(&json!(true)) {
+        return false;
+    }
+    let started = job.pointer("/status/startTime").and_then(Value::as_str);
+    let started: Option<Timestamp> = started.and_then(|text| text.parse().ok());
+    let lasts = job.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
+    started.zip(lasts).is_some_and(|(started, lasts)| {
+        now.duration_since(started) >= SignedDuration::from_secs(lasts.saturating_sub(GRACE))
+    })
 }
 
 /// The Job of a run.
@@ -139,13 +156,10 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake::{Fake, served};
+    use crate::run::sample;
 
     fn plan() -> RunPlan {
-        let plan = json!({
-            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": [],
-        });
-        serde_json::from_value(plan).unwrap()
+        sample::plan(&["db"])
     }
 
     /// Tells a pod of this Job to end; gives whether it leaves, and who called the run off.
@@ -197,6 +211,13 @@ mod tests {
         assert_eq!((told(None).await, told(Some(going)).await), (deleted.clone(), deleted));
         let late = (false, json!("the deadline of its Job"));
         assert_eq!(told(Some(job(condition("FailureTarget", "True")))).await, late);
+        // Kubernetes may say so only after it has told the pod.
+        let started = |seconds| Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).unwrap().to_string();
+        assert_eq!(told(Some(job(json!({"startTime": started(3600 + 1800)})))).await, late);
+        assert_eq!(told(Some(job(json!({"startTime": started(3600)})))).await, (true, Value::Null));
+        let mut suspended = job(json!({"startTime": started(3600 + 1800)}));
+        suspended["spec"]["suspend"] = json!(true);
+        assert_eq!(told(Some(suspended)).await, (true, Value::Null));
     }
 
     #[test]

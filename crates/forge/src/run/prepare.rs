@@ -361,22 +361,11 @@ async fn submit(place: &Place, run: &RunPlan, here: bool) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::run::sample;
 
     fn run_of(scope: &str) -> RunPlan {
-        let node = json!({
-            "id": "argocd/db", "application": "argocd/db", "content": {"type": "revisions", "revisions": []},
-            "timeouts": {"sync": "5m", "health": "5m"},
-            "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-        });
-        let plan = json!({
-            "run": "r-1", "environment": "dev", "scope": scope, "timeout": "1h", "runner": "plugin",
-            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-            "tasks": [{"id": "argocd/db", "before": [], "node": node}],
-        });
-        serde_json::from_value(plan).unwrap()
+        RunPlan { scope: scope.parse().unwrap(), ..sample::plan(&["db"]) }
     }
 
     #[test]

@@ -278,7 +278,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use forge_core::executor::Access;
     use forge_core::run::RunPlan;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -287,44 +286,23 @@ mod tests {
     use crate::git_reader::{GitCredentials, GitReader};
     use crate::prove::Prover;
     use crate::recorder::Recorder;
+    use crate::run::sample;
     use crate::serve::{Gather, Work};
 
     /// A run of three nodes that do not wait for each other.
     fn plan() -> RunPlan {
-        let task = |name: &str| {
-            json!({"id": format!("argocd/{name}"), "before": [], "node": {
-                "id": format!("argocd/{name}"), "application": format!("argocd/{name}"),
-                "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-                "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-            }})
-        };
-        let tasks = ["db", "api", "web"].map(task);
-        let plan = json!({
-            "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-            "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-            "tasks": tasks,
-        });
-        serde_json::from_value(plan).unwrap()
+        sample::plan(&["db", "api", "web"])
     }
 
     /// Where nobody answers.
     const NOBODY: &str = "http://127.0.0.1:9";
 
     /// A plugin that reaches this Argo CD, and no cluster.
-    async fn plugin(folder: &Path, argocd: &str) -> Plugin {
+    fn plugin(folder: &Path, argocd: &str) -> Plugin {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = folder.join("kubeconfig");
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": NOBODY}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}],
-        });
-        std::fs::write(&kubeconfig, text.to_string()).unwrap();
         std::fs::write(folder.join("token"), "t").unwrap();
-        let access = Access::Path(kubeconfig.display().to_string());
         Plugin {
-            cluster: Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(),
+            cluster: Cluster::at(NOBODY).unwrap(),
             namespace: "argo".to_owned(),
             feed: crate::serve::argocd(argocd, &folder.join("token")).unwrap(),
             metrics: Arc::default(),
@@ -367,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_not_healthy_when_nothing_moves_or_nothing_can_be_stored() {
         let folder = tempfile::tempdir().unwrap();
-        let plugin = Arc::new(plugin(folder.path(), NOBODY).await);
+        let plugin = Arc::new(plugin(folder.path(), NOBODY));
         let address = listen(router(plugin.clone())).await;
         let healthz = async || said(address, "/healthz").await;
         let ago = |seconds: u64| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
@@ -390,7 +368,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_ready_when_argo_cd_was_read_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
-        let deaf = listen(router(Arc::new(plugin(folder.path(), NOBODY).await))).await;
+        let deaf = listen(router(Arc::new(plugin(folder.path(), NOBODY)))).await;
         assert_eq!(said(deaf, "/readyz").await, ("503".to_owned(), "Argo CD was not read lately".to_owned()));
         let argocd = Router::new().fallback(|uri: axum::http::Uri| async move {
             if uri.path().ends_with("/stream/applications") {
@@ -399,7 +377,7 @@ mod tests {
             }
             Json(json!({"metadata": {}, "items": []}))
         });
-        let plugin = Arc::new(plugin(folder.path(), &format!("http://{}", listen(argocd).await)).await);
+        let plugin = Arc::new(plugin(folder.path(), &format!("http://{}", listen(argocd).await)));
         let mut states = plugin.feed.subscribe(&"argocd/db".parse().unwrap());
         let listed = states.wait_for(|known| matches!(known, Known::Absent));
         drop(tokio::time::timeout(Duration::from_secs(20), listed).await.unwrap().unwrap());
@@ -410,7 +388,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_whose_proof_was_withdrawn_is_taken_up_after_a_restart_although_nobody_asks_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let plugin = plugin(folder.path(), NOBODY).await;
+        let plugin = plugin(folder.path(), NOBODY);
         let plan = Arc::new(plan());
         let recorder = Recorder::in_memory(plan.clone());
         let entry = |node: &str, decision: Value| {

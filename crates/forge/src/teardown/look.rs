@@ -19,7 +19,7 @@ use forge_core::repository::{ApplicationName, EnvironmentFiles, Repository};
 use forge_core::run::{RunAction, RunNode, RunPlan, Runner, Stored, Verdict};
 use forge_core::scaffold::ROOT_SET;
 use forge_core::teardown::{
-    self, Creator, Makers, Removal, between, creator, dependents, exclusion, made_again, members, reversed,
+    self, CROSSPLANE, Creator, Makers, Removal, between, creator, dependents, exclusion, made_again, members, reversed,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
@@ -32,8 +32,6 @@ use crate::commands::selection;
 
 /// Requests at a time.
 const AT_ONCE: usize = 12;
-/// The Application of Crossplane, where the root file has one.
-const CROSSPLANE: &str = "crossplane";
 /// How many names a message lists.
 const NAMED: usize = 20;
 /// How often Argo CD is asked for a tree while nobody answers, and between two times.
@@ -612,6 +610,7 @@ async fn removal(argocd: &ArgoCd, application: &Value) -> Result<Removal, Failur
         uid: Some(text(application, "/metadata/uid").to_owned()),
         project: project(application).to_owned(),
         here: is_here(application),
+        destination: destination.to_owned(),
         namespaces: namespaces.into_iter().collect(),
         members,
     })
@@ -705,6 +704,23 @@ pub(crate) fn out_of_reach(run: &RunPlan) -> Vec<String> {
     let claims = elsewhere.flat_map(|node| node.removal.iter().flat_map(|removal| &removal.members));
     let is_claim = |member: &&teardown::Member| member.group.is_empty() && member.kind == "PersistentVolumeClaim";
     claims.filter(is_claim).map(ToString::to_string).collect()
+}
+
+/// An environment `dev` of which everything goes, for tests.
+#[cfg(test)]
+pub(super) fn sample() -> Environment {
+    Environment {
+        name: "dev".parse().unwrap(),
+        whole: true,
+        file: "dev/app.yaml".to_owned(),
+        url: "https://git.example.com/p.git".to_owned(),
+        folder: "dev".to_owned(),
+        bootstrap: "dev-bootstrap".to_owned(),
+        others: Vec::new(),
+        intents: Intents::install(),
+        argocd: "argocd".to_owned(),
+        in_git: BTreeSet::new(),
+    }
 }
 
 #[cfg(test)]

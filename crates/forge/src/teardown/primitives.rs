@@ -21,8 +21,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::look::is_last;
-use super::rest::contents;
-use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
+use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of, unless_told};
 use crate::bootstrap::{applied, former};
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
@@ -56,7 +55,7 @@ pub(crate) struct Primitives<'p> {
     pub(crate) kubeconfig: &'p dyn Fn() -> Result<SecretString, Failure>,
     /// The program; that of the path if absent.
     pub(crate) helm: Option<&'p Path>,
-    /// How long a part of Argo may take to go.
+    /// How long a part of Argo may take to go, where the teardown has that much time.
     pub(crate) timeout: Duration,
     /// The namespace that this process runs in, where it is a pod: that cannot go with it inside.
     pub(crate) inside: Option<String>,
@@ -107,7 +106,8 @@ pub(super) async fn primitives(
         installed(teardown, tools, false, interrupts, record, say).await?
     };
     if removed == Outcome::Done {
-        teardown.empty_out(tools.inside.as_deref(), record).await?;
+        let emptied = unless_told(interrupts, teardown.empty_out(tools.inside.as_deref(), record)).await?;
+        return Ok(if emptied.is_some() { Outcome::Done } else { Outcome::Interrupted });
     }
     Ok(removed)
 }
@@ -121,36 +121,48 @@ async fn installed(
     record: &RefCell<RemovalRecord>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome, Failure> {
-    let managed = teardown.unhand(record).await?;
-    teardown.uproot(record).await?;
-    teardown.silence(record).await?;
-    let going = teardown.unused(record).await?;
-    match &tools.inside {
-        None => teardown.remove_own(locked, record).await?,
-        Some(inside) => {
-            let why = "this executor uses them: `forge platform teardown` from outside removes them";
-            record.borrow_mut().kept(format!("Forge's own objects in {inside}"), why);
+    let before_helm = async {
+        let managed = teardown.unhand(record).await?;
+        teardown.uproot(record).await?;
+        teardown.silence(record).await?;
+        let going = teardown.unused(record).await?;
+        match &tools.inside {
+            None => teardown.remove_own(locked, record).await?,
+            Some(inside) => {
+                let why = "this executor uses them: `forge platform teardown` from outside removes them";
+                record.borrow_mut().kept(format!("Forge's own objects in {inside}"), why);
+            }
         }
-    }
-    let (cluster, workflows) = (teardown.cluster, teardown.places.workflows.as_str());
-    let Primitives { kubeconfig, helm, timeout, .. } = tools;
-    let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout: *timeout, locked };
-    let parts: Vec<(Component, &str)> = going.iter().map(|part| (*part, teardown.place(*part))).collect();
-    if uninstall(&removing, &parts, interrupts, say).await? == Outcome::Interrupted {
+        Ok::<_, Failure>((managed, going))
+    };
+    let Some((managed, going)) = unless_told(interrupts, before_helm).await? else {
         return Ok(Outcome::Interrupted);
-    }
+    };
+    let (cluster, workflows) = (teardown.cluster, teardown.places.workflows.as_str());
+    let Primitives { kubeconfig, helm, .. } = tools;
     for part in &going {
+        // Each has what is left of the time when its turn comes.
+        let timeout = teardown.for_helm(tools.timeout);
+        let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout, locked };
+        let parts = [(*part, teardown.place(*part))];
+        if uninstall(&removing, &parts, interrupts, say).await? == Outcome::Interrupted {
+            return Ok(Outcome::Interrupted);
+        }
         record.borrow_mut().removed(format!("{}, Helm release {}", part.title(), part.release()));
     }
-    teardown.remove_managed(&managed, record).await?;
-    for part in &going {
-        teardown.undefine(*part, record).await?;
-    }
-    // Whoever begins again has something to compare with until here.
-    if tools.inside.is_none() {
-        teardown.remove_snapshot().await?;
-    }
-    Ok(Outcome::Done)
+    let after_helm = async {
+        teardown.remove_managed(&managed, record).await?;
+        for part in &going {
+            teardown.undefine(*part, record).await?;
+        }
+        // Whoever begins again has something to compare with until here.
+        if tools.inside.is_none() {
+            teardown.remove_snapshot().await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    let done = unless_told(interrupts, after_helm).await?;
+    Ok(if done.is_some() { Outcome::Done } else { Outcome::Interrupted })
 }
 
 /// What says of each object what it is, and nothing else.
@@ -491,12 +503,11 @@ impl Teardown<'_> {
                 record.borrow_mut().kept(shown, "this executor runs in it: remove it from outside");
                 continue;
             }
-            match contents(self.cluster, &self.kinds, place).await {
-                Ok(contents) => {
-                    if let Some(content) = foreign_beside_argo(&contents) {
-                        record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));
-                        continue;
-                    }
+            match self.keeper(place, foreign_beside_argo).await {
+                Ok(None) => {}
+                Ok(Some(content)) => {
+                    record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));
+                    continue;
                 }
                 Err(error) => {
                     record.borrow_mut().orphan(shown, format!("it could not be looked into: {error}"));
@@ -506,7 +517,7 @@ impl Teardown<'_> {
             failpoint::write(&format!("{shown} goes"));
             self.cluster.remove(&path::object(NAMESPACES, place), uid_of(&namespace), Owned::Follow).await?;
             match self.gone((NAMESPACES, place), &shown, uid_of(&namespace), PATIENCE).await? {
-                None => record.borrow_mut().removed(shown),
+                None => record.borrow_mut().removed_namespace(place),
                 Some(remnant) => record.borrow_mut().orphan(shown, remnant.told(Timestamp::now())),
             }
         }

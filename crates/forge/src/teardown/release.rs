@@ -150,7 +150,6 @@ fn belongs(target: &Target, kind: &Kind, plan: &RunPlan) -> bool {
             && member.name == target.name
     };
     let removals = || plan.nodes().filter_map(|node| node.removal.as_ref());
-    let namespaces: BTreeSet<&str> = removals().flat_map(|removal| &removal.namespaces).map(String::as_str).collect();
     let application = kind.group == "argoproj.io"
         && kind.kind == "Application"
         && plan.nodes().any(|node| {
@@ -158,24 +157,20 @@ fn belongs(target: &Target, kind: &Kind, plan: &RunPlan) -> bool {
         });
     application
         || removals().flat_map(|removal| &removal.members).any(same)
-        || namespaces.contains(target.namespace.as_str())
+        || (!target.namespace.is_empty() && removals().any(|removal| removal.destination == target.namespace))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::sample;
 
     fn plan() -> RunPlan {
-        serde_json::from_str(
-            r#"{"run": "r-1", "environment": "dev", "action": "teardown", "scope": "platform", "timeout": "1h",
-                "runner": "plugin", "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                "tasks": [{"id": "argocd/db", "node": {"id": "argocd/db", "application": "argocd/db",
-                    "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-                    "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-                    "removal": {"uid": "1", "project": "dev", "here": true, "namespaces": ["shop"],
-                        "members": [{"group": "g.example.com", "version": "v1", "kind": "Widget", "name": "main"}]}}}]}"#,
-        )
-        .unwrap()
+        let removal = json!({
+            "uid": "1", "project": "dev", "here": true, "destination": "shop", "namespaces": ["monitoring", "shop"],
+            "members": [{"group": "g.example.com", "version": "v1", "kind": "Widget", "name": "main"}],
+        });
+        sample::teardown("db", serde_json::from_value(removal).unwrap())
     }
 
     #[test]
@@ -198,6 +193,8 @@ mod tests {
             ("Widget/main", "other.example.com"),
             ("Widget/other", "g.example.com"),
             ("ConfigMap/kube-system/x", ""),
+            // Something of the node is there, and so is somebody else.
+            ("PersistentVolumeClaim/monitoring/theirs", ""),
             ("Application/argocd/somebodys", "argoproj.io"),
         ] {
             assert!(!of(other, group), "{other}");

@@ -12,7 +12,7 @@ use forge_core::gate::{self, PredecessorState};
 use forge_core::name::NodeId;
 use forge_core::run::{Asked, Entry, Openings, RunPlan, not_asked_yet};
 use forge_core::teardown::{
-    self, ApplicationState, Decision, DependentState, Observed, Progress, Remnant, Wait, Waiting, Wanted, remember,
+    self, ApplicationState, Decision, DependentState, Observed, Progress, Remnant, Wait, Waiting, Wanted, Why, remember,
 };
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -122,6 +122,10 @@ struct Way<'r> {
     looked: Option<Instant>,
     /// When its deletion was asked for last.
     asked: Option<Instant>,
+    /// For a while nobody could ask for it: whoever did is gone, or nothing may start. Its time begins anew when it is asked for.
+    held_back: bool,
+    /// When its Application was last read without the feed because its time was up.
+    read_at: Option<Timestamp>,
 }
 
 /// What to do after a decision.
@@ -151,8 +155,20 @@ impl<'r> Way<'r> {
         };
         let mut entry = remover.recorder.entry(node).unwrap_or_else(fresh);
         entry.started.get_or_insert(now);
+        let held_back = entry.removal.as_ref().is_some_and(|progress| progress.requested.is_some());
         let states = remover.feed.subscribe(&target.wanted.application);
-        Self { remover, entry, states, failures: 0, remnants: Vec::new(), looked: None, asked: None, target }
+        Self {
+            remover,
+            target,
+            entry,
+            states,
+            failures: 0,
+            remnants: Vec::new(),
+            looked: None,
+            asked: None,
+            held_back,
+            read_at: None,
+        }
     }
 
     async fn go(mut self) -> gate::Decision {
@@ -234,7 +250,18 @@ impl<'r> Way<'r> {
         };
         observed.progress = remember(&self.target.wanted, &observed, now);
         let decision = teardown::decide(&self.target.wanted, &observed, now);
-        self.entry.removal = Some(observed.progress);
+        self.entry.removal = Some(observed.progress.clone());
+        let is_early = matches!(decision, Decision::Failed(_)) && now < self.remover.deadline;
+        // Where there is none, Argo CD was asked just now.
+        if is_early && application.is_some() && self.is_hearsay(&observed) {
+            return self.read(now).await;
+        }
+        // Nobody could ask for it in that time, which is no failure of the node.
+        if self.held_back && matches!(decision, Decision::Failed(Why::NotDeleted { .. })) {
+            let next = self.request().await;
+            self.remover.recorder.put(self.entry.clone());
+            return next;
+        }
         self.note(&decision, now);
         self.remover.metrics.decided(&self.entry.decision);
         match decision {
@@ -275,6 +302,22 @@ impl<'r> Way<'r> {
                 }
             }
         }
+    }
+
+    fn is_hearsay(&self, observed: &Observed) -> bool {
+        let has_failed = |then| matches!(teardown::decide(&self.target.wanted, observed, then), Decision::Failed(_));
+        self.remover.feed.is_hearsay(self.read_at, has_failed)
+    }
+
+    /// Reads the Application as Argo CD itself shows it now. That there is none only a list can tell, and one comes soon.
+    async fn read(&mut self, now: Timestamp) -> Next {
+        let Target { wanted, project } = &*self.target;
+        let Ok(Some(application)) = self.remover.feed.argocd().find(&wanted.application, project).await else {
+            return Next::Wait(SOON);
+        };
+        self.remover.feed.offer(application);
+        self.read_at = Some(now);
+        Next::Again
     }
 
     /// Something that takes its time is looked at: what keeps it is named.
@@ -334,6 +377,7 @@ impl<'r> Way<'r> {
     async fn request(&mut self) -> Next {
         // Somebody may have stopped the run since this node was asked for: then nothing new goes.
         if !self.remover.recorder.may_start().await {
+            self.held_back = true;
             return Next::Wait(SOON);
         }
         let (id, project) = (self.target.wanted.application.clone(), self.target.project.clone());
@@ -359,10 +403,140 @@ impl<'r> Way<'r> {
             Err(error) => progress.refused = Some(error.to_string()),
         }
         if progress.requested.is_none() {
-            progress.requested = Some(now);
             self.entry.asked.push(Asked { attempt: 1, at: now });
         }
+        if progress.requested.is_none() || self.held_back {
+            progress.requested = Some(now);
+        }
+        self.held_back = false;
         self.entry.removal = Some(progress);
         Next::Again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::http::{Method, StatusCode};
+    use forge_core::duration;
+    use forge_core::gate::Timeouts;
+    use forge_core::run::{CLEARANCE_KEY, HEADER_KEY, Header, record_name};
+    use forge_core::teardown::{Clearance, Removal};
+    use jiff::SignedDuration;
+    use secrecy::SecretString;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::argocd::ArgoCd;
+    use crate::cluster::fake::{Fake, served};
+    use crate::cluster::path;
+    use crate::run::sample;
+
+    /// An Application that is to go, and the Argo CD that has it.
+    #[derive(Default)]
+    struct Going {
+        deleting: bool,
+        gone: bool,
+        /// When it was listed once, nothing is answered until it was asked for so often; then it is gone.
+        silent: usize,
+        lists: watch::Sender<usize>,
+        deletions: usize,
+    }
+
+    impl Going {
+        fn answer(&mut self, method: &Method, path: &str) -> Result<Value, StatusCode> {
+            let is_one = path == "/api/v1/applications/db";
+            if self.silent > 0 && *self.lists.borrow() > 0 {
+                if is_one {
+                    self.silent -= 1;
+                    self.gone = self.silent == 0;
+                }
+                return Err(StatusCode::INTERNAL_SERVER_ERROR);
+            }
+            let mut application =
+                json!({"metadata": {"namespace": "argocd", "name": "db", "uid": "1", "resourceVersion": "1"}});
+            if self.deleting {
+                application["metadata"]["deletionTimestamp"] = json!("2026-11-16T12:00:00Z");
+            }
+            match (method.as_str(), path) {
+                ("GET", "/api/v1/applications") => {
+                    self.lists.send_modify(|times| *times += 1);
+                    let items = if self.gone { Vec::new() } else { vec![application] };
+                    Ok(json!({"metadata": {}, "items": items}))
+                }
+                ("GET", _) if is_one && !self.gone => Ok(application),
+                ("DELETE", _) if is_one => {
+                    self.gone = true;
+                    self.deletions += 1;
+                    Ok(json!({}))
+                }
+                _ => Err(StatusCode::NOT_FOUND),
+            }
+        }
+    }
+
+    /// A run that removes one node, whose deletion must show and end within so many seconds.
+    fn plan(seconds: u64) -> RunPlan {
+        let removal = Removal { uid: Some("1".to_owned()), project: "dev".to_owned(), ..Removal::default() };
+        let mut plan = sample::teardown("db", removal);
+        let patience = duration::Duration::from_seconds(seconds);
+        plan.tasks[0].node.as_mut().unwrap().timeouts = Timeouts { sync: patience, health: patience };
+        plan
+    }
+
+    /// The run as it is in a cluster, where this holder has the Lease and all that the node had made is gone.
+    async fn removing(plan: &Arc<RunPlan>, holder: &str, going: Arc<Mutex<Going>>) -> (Remover, Arc<Mutex<Fake>>) {
+        let node: NodeId = "argocd/db".parse().unwrap();
+        let header = serde_json::to_string(&Header::new(plan, Timestamp::now())).unwrap();
+        let cleared = serde_json::to_string(&BTreeMap::from([(node, Clearance::default())])).unwrap();
+        let data = json!({HEADER_KEY: header, CLEARANCE_KEY: cleared});
+        let mut fake = Fake::default();
+        fake.put(&path::config_maps("argo"), json!({"metadata": {"name": record_name(&plan.run, 0)}, "data": data}));
+        sample::put_lease(&mut fake, holder, Timestamp::now());
+        let (cluster, fake) = served(fake).await;
+        let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
+        let answer =
+            move |method: &Method, uri: &axum::http::Uri, _: &Value| going.lock().unwrap().answer(method, uri.path());
+        let address = crate::prove::fake::argocd(answer).await;
+        let argocd = ArgoCd::at(&address, SecretString::from("t".to_owned()), None).unwrap();
+        let deadline = plan.deadline(Timestamp::now());
+        (Remover::new(plan, deadline, Feed::start(argocd), recorder, Arc::new(Metrics::default())), fake)
+    }
+
+    #[tokio::test]
+    async fn time_that_is_up_while_argo_cd_cannot_be_read_does_not_fail_what_goes() {
+        let plan = Arc::new(plan(2));
+        let going = Arc::new(Mutex::new(Going { deleting: true, silent: 2, ..Going::default() }));
+        let (remover, _) = removing(&plan, plan.run.as_str(), going).await;
+        let node = "argocd/db".parse().unwrap();
+        let decision = tokio::time::timeout(Duration::from_secs(60), remover.remove(&node)).await.unwrap();
+        assert!(matches!(decision, Some(gate::Decision::Gone(_))), "{decision:?}");
+    }
+
+    #[tokio::test]
+    async fn time_in_which_nobody_may_ask_for_a_deletion_does_not_count_against_the_node() {
+        let plan = Arc::new(plan(2));
+        let going = Arc::new(Mutex::new(Going::default()));
+        let mut lists = going.lock().unwrap().lists.subscribe();
+        let (remover, fake) = removing(&plan, "", going.clone()).await;
+        let node: NodeId = "argocd/db".parse().unwrap();
+        // What a process leaves behind that asked, and was not heard.
+        let mut entry = Way::new(&remover, remover.targets[&node].clone()).entry;
+        let asked = Timestamp::now() - SignedDuration::from_hours(1);
+        entry.removal = Some(Progress { requested: Some(asked), ..Progress::default() });
+        remover.recorder.put(entry);
+        let mut going_on = std::pin::pin!(remover.remove(&node));
+        let patience = Duration::from_secs(30);
+        let listed = tokio::time::timeout(patience, lists.wait_for(|times| *times >= 20));
+        tokio::select! {
+            decision = &mut going_on => panic!("{decision:?}"),
+            listed = listed => drop(listed.unwrap().unwrap()),
+        }
+        assert_eq!(going.lock().unwrap().deletions, 0);
+        sample::put_lease(&mut fake.lock().unwrap(), plan.run.as_str(), Timestamp::now());
+        let decision = tokio::time::timeout(patience, going_on).await.unwrap();
+        assert!(matches!(decision, Some(gate::Decision::Gone(_))), "{decision:?}");
+        assert_eq!(going.lock().unwrap().deletions, 1);
     }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::look::is_for;
-use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of};
+use super::{LOOK, PATIENCE, SETTLING, SHOWN, Teardown, name_of, surely, uid_of};
 use crate::cluster::{Cluster, ClusterError, Kinds, Owned, path};
 use crate::failpoint;
 
@@ -54,6 +54,7 @@ impl Teardown<'_> {
             record.borrow_mut().kept(kept.object, kept.why);
         }
         self.undefine_nodes(plan, record).await?;
+        self.undefine_crossplane(plan, record).await?;
         if self.environment.whole {
             self.environments_own(record).await?;
         }
@@ -233,20 +234,25 @@ impl Teardown<'_> {
         }
         self.kinds.forget().await;
         let known: BTreeSet<String> = record.borrow().kept.iter().map(|kept| kept.object.clone()).collect();
+        let members = members_of(plan);
         let mut going = Vec::new();
         for namespace in own {
             let (shown, place) = (format!("Namespace/{}", name_of(namespace)), name_of(namespace));
-            // What cannot be looked into is not known to be empty, and stays.
-            let contents = match contents(self.cluster, &self.kinds, place).await {
-                Ok(contents) => contents,
+            let kept = self.keeper(place, |contents, kinds| {
+                let known: BTreeSet<String> = known.iter().cloned().chain(made_by(&members, contents)).collect();
+                foreign(contents, &known, kinds)
+            });
+            match kept.await {
+                Ok(None) => {}
+                Ok(Some(content)) => {
+                    record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));
+                    continue;
+                }
+                // What cannot be looked into is not known to be empty, and stays.
                 Err(error) => {
                     record.borrow_mut().orphan(shown, format!("it could not be looked into: {error}"));
                     continue;
                 }
-            };
-            if let Some(content) = foreign(&contents, &known) {
-                record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));
-                continue;
             }
             failpoint::write(&format!("{shown} goes"));
             self.cluster.remove(&path::object(collection, place), uid_of(namespace), Owned::Follow).await?;
@@ -264,7 +270,7 @@ impl Teardown<'_> {
                 }
             };
             match left {
-                None => record.borrow_mut().removed(shown),
+                None => record.borrow_mut().removed_namespace(place),
                 Some(remnant) => {
                     let why = format!("{}{}", remnant.told(jiff::Timestamp::now()), self.kept_inside(place).await);
                     record.borrow_mut().orphan(shown, why);
@@ -274,11 +280,49 @@ impl Teardown<'_> {
         Ok(())
     }
 
+    /// The first object that keeps a namespace, as `which` finds it. One that has owners is looked at again for a while: where
+    /// those are gone, it goes by itself, some seconds after them.
+    ///
+    /// # Errors
+    /// When something cannot be listed.
+    pub(super) async fn keeper(
+        &self,
+        place: &str,
+        which: impl for<'c> Fn(&'c [Content], &[Kind]) -> Option<&'c Content>,
+    ) -> Result<Option<Content>, ClusterError> {
+        let end = Instant::now() + self.within(SETTLING);
+        loop {
+            let contents = contents(self.cluster, &self.kinds, place).await?;
+            let kinds = self.kinds.all().await?;
+            let Some(found) = which(&contents, &kinds) else { return Ok(None) };
+            let owners = found.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            if owners.is_none_or(Vec::is_empty) || Instant::now() >= end {
+                return Ok(Some(found.clone()));
+            }
+            tokio::time::sleep(LOOK.min(end.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+
     /// What keeps a namespace, in words: what is in it, is going, and does not go. Nothing where that cannot be told.
     async fn kept_inside(&self, place: &str) -> String {
         let Ok(contents) = contents(self.cluster, &self.kinds, place).await else { return String::new() };
         kept_by(&contents, jiff::Timestamp::now())
     }
+}
+
+/// Everything that nodes had made in this cluster, by `Kind/namespace/name`, with its identity where that was known.
+fn members_of(plan: Option<&RunPlan>) -> BTreeMap<String, Option<&str>> {
+    let removals = plan.into_iter().flat_map(RunPlan::nodes).filter_map(|node| node.removal.as_ref());
+    let members = removals.filter(|removal| removal.here).flat_map(|removal| &removal.members);
+    members.map(|member| (member.to_string(), member.uid.as_deref())).collect()
+}
+
+/// What of a namespace nodes had made: they are gone, so that whatever is there of it stays for a reason and goes with the namespace. A
+/// record names only some of very many; another one of its name is somebody's.
+fn made_by(members: &BTreeMap<String, Option<&str>>, contents: &[Content]) -> Vec<String> {
+    let ids = contents.iter().map(|content| (content.id(), uid_of(&content.object)));
+    let own = ids.filter(|(id, uid)| members.get(id).is_some_and(|known| known.is_none_or(|known| known == *uid)));
+    own.map(|(id, _)| id).collect()
 }
 
 /// Objects that finalizers keep, with whose those are and for how long, after something else that was said.
@@ -306,7 +350,7 @@ fn lists(application: &Value, definition: &str) -> bool {
 ///
 /// # Errors
 /// When something cannot be listed.
-pub(super) async fn contents(cluster: &Cluster, kinds: &Kinds, namespace: &str) -> Result<Vec<Content>, ClusterError> {
+async fn contents(cluster: &Cluster, kinds: &Kinds, namespace: &str) -> Result<Vec<Content>, ClusterError> {
     let all = kinds.all().await?;
     let mut found: BTreeMap<(String, String, String), Content> = BTreeMap::new();
     for _ in 0..2 {
@@ -334,6 +378,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::run::sample;
+
+    #[test]
+    fn whatever_nodes_had_made_and_kept_does_not_keep_its_namespace_however_much_it_is() {
+        let secret = |n: usize| {
+            let (name, uid) = (format!("s-{n}"), n.to_string());
+            json!({"version": "v1", "kind": "Secret", "namespace": "shop", "name": name, "uid": uid})
+        };
+        let members: Vec<Value> = (0..30).map(secret).collect();
+        let removal = json!({"uid": "1", "here": true, "namespaces": ["shop"], "members": members});
+        let plan = sample::teardown("db", serde_json::from_value(removal).unwrap());
+        let content = |n: usize, uid: &str| {
+            let metadata = json!({"name": format!("s-{n}"), "namespace": "shop", "uid": uid});
+            Content { kind: "Secret".to_owned(), object: json!({"metadata": metadata}) }
+        };
+        let own: Vec<Content> = (0..30).map(|n| content(n, &n.to_string())).collect();
+        let members = members_of(Some(&plan));
+        let known = |contents: &[Content]| made_by(&members, contents).into_iter().collect::<BTreeSet<String>>();
+        assert_eq!(foreign(&own, &known(&own), &[]), None);
+        // Another one of its name, and one that no node had.
+        for theirs in [content(25, "another"), content(99, "99")] {
+            let all = [own[0].clone(), theirs.clone()];
+            assert_eq!(foreign(&all, &known(&all), &[]), Some(&theirs));
+        }
+        assert!(members_of(None).is_empty());
+    }
 
     #[test]
     fn what_keeps_a_namespace_is_named_with_whose_it_is_and_for_how_long() {

@@ -1,6 +1,7 @@
-//! What becomes of volumes, before the first node goes (SPEC.md section 5): every bound volume of the environment's namespaces
-//! is set to outlive its claim and read back, or copied, or given up. Found from both sides, by volume and by claim, because
-//! one list that came back short would be somebody's data (INV-10).
+//! What becomes of volumes, before the first node goes (SPEC.md section 5): every bound volume of the environment is set to
+//! outlive its claim and read back, or copied, or given up. Found from both sides, by volume and by claim, because one list that
+//! came back short would be somebody's data (INV-10). That a node has something in a namespace does not make the volumes there
+//! the environment's, and a claim that says that somebody else made it is his (INV-11).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +11,10 @@ use forge_core::code::Code;
 use forge_core::executor::PvPolicy;
 use forge_core::failure::Failure;
 use forge_core::name::clip;
-use forge_core::run::RunPlan;
+use forge_core::run::{RunNode, RunPlan};
 use forge_core::teardown::{
-    PROTECTED, RemovalRecord, RetainedVolume, Snapshot, Volume, bound, is_retained, restored, retained,
-    snapshot_content_retained, snapshots,
+    Claimants, PROTECTED, Removal, RemovalRecord, RetainedVolume, Snapshot, Volume, bound, is_retained, restored,
+    retained, snapshot_content_retained, snapshots,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -53,6 +54,21 @@ fn tell(volumes: Vec<RetainedVolume>, record: &RefCell<RemovalRecord>) {
         if !record.retained.iter().any(|known| known.volume == volume.volume) {
             record.retained.push(volume);
         }
+    }
+}
+
+/// Where volumes are the environment's.
+struct Reach {
+    /// Namespaces of the environment that go: every volume.
+    going: BTreeSet<String>,
+    /// Other namespaces that nodes deploy to: every volume but somebody else's.
+    shared: BTreeSet<String>,
+    own: Claimants,
+}
+
+impl Reach {
+    fn namespaces(&self) -> BTreeSet<String> {
+        self.going.union(&self.shared).cloned().collect()
     }
 }
 
@@ -109,41 +125,66 @@ impl Teardown<'_> {
         if self.options.policy == PvPolicy::Delete {
             return Ok(());
         }
-        let namespaces = self.namespaces(Some(plan)).await?;
+        let reach = self.reach(Some(plan)).await?;
         let all = self.cluster.list(VOLUMES, "").await?;
         let known: BTreeSet<String> = record.borrow().retained.iter().map(|known| known.volume.clone()).collect();
-        let mut new = bound(&all, &namespaces);
-        new.retain(|volume| !known.contains(&volume.name));
+        let mut new = Vec::new();
+        for volume in bound(&all, &reach.namespaces()).into_iter().filter(|volume| !known.contains(&volume.name)) {
+            let claim = path::object(&path::core(&volume.namespace, "persistentvolumeclaims"), &volume.claim);
+            let shared = reach.shared.contains(&volume.namespace);
+            let claim = if shared { self.cluster.get(&claim).await? } else { None };
+            if !claim.is_some_and(|claim| reach.own.is_theirs(&claim)) {
+                new.push(volume);
+            }
+        }
         self.retain(&new).await?;
         tell(new.iter().map(|volume| told(volume, None)).collect(), record);
         Ok(())
     }
 
-    /// The namespaces whose volumes are meant: those that nodes deploy to in this cluster, and where everything goes those that
-    /// carry the environment's label, which go with whatever is in them. Never the cluster's own or Argo's.
-    async fn namespaces(&self, plan: Option<&RunPlan>) -> Result<BTreeSet<String>, Failure> {
+    /// Where volumes are the environment's: in namespaces that carry its label and go, or may, all of them, because they would go with
+    /// whatever is in them; in those that nodes deploy to in this cluster, all but somebody else's. Never the cluster's own or
+    /// Argo's.
+    async fn reach(&self, plan: Option<&RunPlan>) -> Result<Reach, Failure> {
         let nodes = plan.into_iter().flat_map(RunPlan::nodes);
-        let here = nodes.filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
-        let mut named: BTreeSet<String> = here.flat_map(|removal| removal.namespaces.iter().cloned()).collect();
-        if self.environment.whole {
-            named.extend(self.own_namespaces().await?.iter().map(|found| name_of(found).to_owned()));
-        }
+        let here: Vec<(&RunNode, &Removal)> =
+            nodes.filter_map(|node| Some((node, node.removal.as_ref().filter(|removal| removal.here)?))).collect();
+        let of_nodes: BTreeSet<&str> =
+            here.iter().flat_map(|(_, removal)| &removal.namespaces).map(String::as_str).collect();
+        let labelled = self.own_namespaces().await?;
+        let labelled = labelled.iter().map(|found| name_of(found).to_owned());
         let foreign = [self.places.argocd.as_str(), self.places.workflows.as_str()];
-        named.retain(|name| !PROTECTED.contains(&name.as_str()) && !foreign.contains(&name.as_str()));
-        Ok(named)
+        let meant = |name: &String| !PROTECTED.contains(&name.as_str()) && !foreign.contains(&name.as_str());
+        let going = |name: &String| self.environment.whole || of_nodes.contains(name.as_str());
+        let going: BTreeSet<String> = labelled.filter(going).filter(meant).collect();
+        let destinations = here.iter().map(|(_, removal)| removal.destination.clone());
+        let shared = destinations.filter(|name| !name.is_empty() && !going.contains(name)).filter(meant).collect();
+        let tracked = |(node, _): &(&RunNode, &Removal)| {
+            let (namespace, name) = (node.application.namespace.as_str(), node.application.name());
+            if namespace == self.places.argocd { name.to_owned() } else { format!("{namespace}_{name}") }
+        };
+        let uids = here.iter().flat_map(|(_, removal)| &removal.members).filter_map(|member| member.uid.clone());
+        let own = Claimants { applications: here.iter().map(tracked).collect(), members: uids.collect() };
+        Ok(Reach { going, shared, own })
     }
 
     /// Every bound volume of the environment: those whose claims are in its namespaces, and those of claims that its nodes have
     /// elsewhere.
     async fn volumes(&self, plan: Option<&RunPlan>) -> Result<Vec<Volume>, Failure> {
-        let namespaces = self.namespaces(plan).await?;
+        let reach = self.reach(plan).await?;
         let all = surely(self.cluster, VOLUMES, "").await?;
-        let mut found: BTreeMap<String, Volume> =
-            bound(&all, &namespaces).into_iter().map(|volume| (volume.name.clone(), volume)).collect();
-        let mut claims: Vec<Value> = Vec::new();
-        for namespace in &namespaces {
-            claims.extend(surely(self.cluster, &path::core(namespace, "persistentvolumeclaims"), "").await?);
+        let (mut claims, mut theirs): (Vec<Value>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+        for namespace in &reach.namespaces() {
+            for claim in surely(self.cluster, &path::core(namespace, "persistentvolumeclaims"), "").await? {
+                if reach.shared.contains(namespace) && reach.own.is_theirs(&claim) {
+                    theirs.insert(format!("{namespace}/{}", name_of(&claim)));
+                } else {
+                    claims.push(claim);
+                }
+            }
         }
+        let own = bound(&all, &reach.namespaces()).into_iter().filter(|volume| !theirs.contains(&volume.claimed()));
+        let mut found: BTreeMap<String, Volume> = own.map(|volume| (volume.name.clone(), volume)).collect();
         let nodes = plan.into_iter().flat_map(RunPlan::nodes);
         let members = nodes.filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
         let members = members.flat_map(|removal| &removal.members);
@@ -253,5 +294,95 @@ impl Teardown<'_> {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forge_core::render::{ENVIRONMENT_LABEL, MANAGED_BY};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake::Fake;
+    use crate::run::sample;
+    use crate::teardown::sample::World;
+
+    /// A volume that is bound, and its claim, which says this of itself.
+    fn bind(fake: &mut Fake, (namespace, claim): (&str, &str), marks: Value) {
+        let volume = format!("pv-{namespace}-{claim}");
+        let spec = json!({
+            "persistentVolumeReclaimPolicy": "Delete", "claimRef": {"namespace": namespace, "name": claim},
+        });
+        let metadata = json!({"name": volume, "uid": volume});
+        fake.put(VOLUMES, json!({"metadata": metadata, "spec": spec, "status": {"phase": "Bound"}}));
+        let mut metadata = marks;
+        metadata["name"] = json!(claim);
+        metadata["uid"] = json!(format!("{namespace}/{claim}"));
+        let claims = path::core(namespace, "persistentvolumeclaims");
+        fake.put(&claims, json!({"metadata": metadata, "spec": {"volumeName": volume}}));
+    }
+
+    fn cluster() -> Fake {
+        let mut fake = Fake::default();
+        let labels = json!({MANAGED_BY: "forge", ENVIRONMENT_LABEL: "dev"});
+        fake.put("/api/v1/namespaces", json!({"metadata": {"name": "shop", "uid": "n", "labels": labels}}));
+        fake.put("/api/v1/namespaces", json!({"metadata": {"name": "data", "uid": "d"}}));
+        let theirs = || json!({"annotations": {"argocd.argoproj.io/tracking-id": "theirs:/x:x/theirs"}});
+        // It goes with whatever is in it.
+        bind(&mut fake, ("shop", "theirs"), theirs());
+        // The node deploys to it, and it is not the environment's.
+        bind(&mut fake, ("data", "pgdata-main-0"), json!({}));
+        bind(&mut fake, ("data", "theirs"), theirs());
+        // The node has a monitor there, and a claim.
+        bind(&mut fake, ("monitoring", "prometheus-0"), json!({}));
+        bind(&mut fake, ("monitoring", "own"), json!({}));
+        fake
+    }
+
+    fn plan() -> RunPlan {
+        let claim = json!({"version": "v1", "kind": "PersistentVolumeClaim", "namespace": "monitoring", "name": "own"});
+        let removal = json!({
+            "uid": "1", "here": true, "destination": "data", "namespaces": ["data", "monitoring"], "members": [claim],
+        });
+        sample::teardown("db", serde_json::from_value(removal).unwrap())
+    }
+
+    fn changed(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| format!("PATCH {VOLUMES}/{name}")).collect()
+    }
+
+    #[tokio::test]
+    async fn volumes_of_the_environment_are_retained_and_nobody_elses_is_changed() {
+        let world = World::new(cluster(), PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        world.teardown(3600).secure_volumes(Some(&plan()), &record).await.unwrap();
+        assert_eq!(world.writes(), changed(&["pv-data-pgdata-main-0", "pv-monitoring-own", "pv-shop-theirs"]));
+        let told: Vec<String> = record.borrow().retained.iter().map(|volume| volume.claim.clone()).collect();
+        assert_eq!(told, ["data/pgdata-main-0", "monitoring/own", "shop/theirs"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_bound_while_nodes_go_is_retained_unless_it_is_somebody_elses() {
+        let world = World::new(cluster(), PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        let teardown = world.teardown(3600);
+        teardown.secure_volumes(Some(&plan()), &record).await.unwrap();
+        let before = world.writes().len();
+        {
+            let mut fake = world.fake.lock().unwrap();
+            bind(&mut fake, ("data", "late"), json!({}));
+            let helm = json!({"meta.helm.sh/release-name": "x", "meta.helm.sh/release-namespace": "y"});
+            bind(&mut fake, ("data", "late-theirs"), json!({"annotations": helm}));
+        }
+        teardown.secure_new_volumes(&plan(), &record).await.unwrap();
+        assert_eq!(world.writes()[before..], changed(&["pv-data-late"]));
+    }
+
+    #[tokio::test]
+    async fn without_a_node_volumes_are_those_of_the_environments_own_namespaces() {
+        let world = World::new(cluster(), PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        world.teardown(3600).secure_volumes(None, &record).await.unwrap();
+        assert_eq!(world.writes(), changed(&["pv-shop-theirs"]));
     }
 }

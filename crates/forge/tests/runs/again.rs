@@ -94,10 +94,18 @@ fn what_a_workflow_left_open_that_failed_with_its_agent_goes_on_in_another_one_o
     let run = stage.runs().last().unwrap().clone();
     let selector = format!("{AGENTS},workflows.argoproj.io/workflow=forge-{run}");
     let agent = stage.kubectl(&["get", "pods", "-n", "argo", "-l", &selector, "-o", "name"]);
-    // As a kubelet says it that had to end the pod. Argo Workflows gives up all tasks of it.
+    // As a kubelet says it that had to end the pod. Argo Workflows gives up all tasks of it. This kubelet knows better and takes it
+    // back at once, so it is said until the controller has looked in between.
     let failed = r#"{"status":{"phase":"Failed","reason":"Evicted","message":"the node was low on memory"}}"#;
     let patch = ["patch", agent.trim(), "-n", "argo", "--subresource=status", "--type=merge", "-p", failed];
-    stage.kubectl(&patch);
+    let workflow = format!("forge-{run}");
+    eventually("Argo Workflows has given the Workflow up", Duration::from_secs(15), || {
+        let sandbox = &stage.environment.platform.sandbox;
+        let patched = sandbox.try_kubectl(&patch, None);
+        let phase = ["get", "workflow", &workflow, "-n", "argo", "-o", "jsonpath={.status.phase}"];
+        let phase = sandbox.try_kubectl(&phase, None).stdout;
+        if ["Failed", "Error"].contains(&phase.as_str()) { Ok(()) } else { Err(format!("{phase}; {}", patched.stderr)) }
+    });
     let header = stage.ended();
     assert_eq!((&header["run"], &header["ended"]["verdict"]), (&json!(run), &json!("done")), "{header:#}");
     assert_eq!((&header["resubmitted"], &header["agentsReplaced"]), (&json!(1), &json!(0)), "{header:#}");

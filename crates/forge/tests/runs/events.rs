@@ -211,9 +211,14 @@ impl Ordered {
     }
 }
 
-/// A push to the branch `main`, as GitHub and Gitea tell of it.
+/// A push to the branch `main`, as GitHub and Gitea tell of it; in the order of its keys, as its digest is taken.
 fn push(before: &str, after: &str) -> String {
-    json!({"ref": "refs/heads/main", "before": before, "after": after, "deleted": false}).to_string()
+    json!({"after": after, "before": before, "deleted": false, "ref": "refs/heads/main"}).to_string()
+}
+
+/// The same with when it was.
+fn pushed_at(time: u32, before: &str, after: &str) -> String {
+    json!({"after": after, "before": before, "ref": "refs/heads/main", "repository": {"pushed_at": time}}).to_string()
 }
 
 fn commit(n: u32) -> String {
@@ -254,7 +259,8 @@ fn one_run_for_a_signed_push_and_none_for_others(ordered: &Ordered) {
     assert_eq!(header["ended"]["verdict"], "done", "{header}");
     assert_eq!(stage.runs().len(), 1);
     let job = ordered.jobs()[0].clone();
-    let name = format!("forge-{}-{}-000000", stage.environment.name, &commit(1)[..12]);
+    let digest = Digest::of(good.as_bytes());
+    let name = format!("forge-{}-{}-{}", stage.environment.name, &commit(1)[..12], digest.short(6));
     assert_eq!(job["metadata"]["name"], name.as_str());
     assert_eq!(job["metadata"]["annotations"]["forge.projectcatalyst.io/commit"], commit(1).as_str());
 
@@ -266,6 +272,18 @@ fn one_run_for_a_signed_push_and_none_for_others(ordered: &Ordered) {
     assert_eq!(stage.runs().len(), 2, "{:?}", stage.runs());
     let header = stage.ended();
     assert_eq!((&header["ended"]["verdict"], &header["commit"]), (&json!("done"), &json!(pushed)));
+
+    // Back to an earlier commit, forth to where it was before, and back: each time something is to be looked at. What is sent twice
+    // on the way is one push all the same.
+    let (one, other) = (commit(1), pushed);
+    for (time, before, after) in
+        [(1, &other, &one), (2, &one, &other), (1, &other, &one), (2, &one, &other), (3, &other, &one)]
+    {
+        assert_eq!(ordered.signed(&pushed_at(time, before, after)), 200);
+    }
+    ordered.settled(5);
+    // The branch holds what was deployed.
+    assert_eq!(stage.runs().len(), 2, "{:?}", stage.runs());
 }
 
 /// What the account of the Sensor may do: make such Jobs, and no others.

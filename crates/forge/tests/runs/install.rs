@@ -27,7 +27,7 @@ const GONE: Duration = Duration::from_secs(180);
 /// Writes that come once more by chance: a token that Argo CD loses is made again.
 const BY_CHANCE: [&str; 2] = ["a token of the Argo CD account", "an old token of the Argo CD account goes"];
 /// An image that is in no registry.
-const NOWHERE: &str = "v0.0.0-nowhere";
+pub(crate) const NOWHERE: &str = "v0.0.0-nowhere";
 
 /// A bare cluster, and a platform of two applications whose repository says that Forge installs everything.
 pub(crate) struct Bare {
@@ -159,8 +159,13 @@ impl Bare {
     /// Pods of Argo by their identity: another one is a restart.
     fn pods(&self) -> BTreeSet<String> {
         let all = self.environment.json(&["get", "pods", "-A", "-l", "app.kubernetes.io/part-of"]);
-        let items = all["items"].as_array().unwrap();
-        items.iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+        // What is on its way out, and a Job that is done and is cleared away after a minute, is not restarted by anybody.
+        let stays = |pod: &&Value| {
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap())
+        };
+        let items = all["items"].as_array().unwrap().iter().filter(stays);
+        items.map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The pod of Argo CD's application controller, by its identity.
@@ -294,6 +299,9 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     // What was installed before a death is taken as it is.
     assert!(last.contains("Argo CD        apply     nothing to apply"), "{last}");
     assert!(last.contains("Argo Events    result    chart argo-events 2.4.19, revision 1, proven"), "{last}");
+    // And with the administrator's password replaced, and the first one's Secret still there.
+    let killed = bare.bootstrap(&[], Some("Secret argocd-initial-admin-secret goes"));
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
     let done = bare.bootstrap(&[], None);
     assert_eq!(done.code, 0, "{}", done.stderr);
     for release in RELEASES {
@@ -303,6 +311,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     assert_eq!(receipt["data"]["revision"], "1");
     assert_eq!(receipt["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
     noted(&bare);
+    rotated(&bare);
 
     // Somebody who takes the Lease is seen.
     let leases = |line: &String| line.contains("resource: \"leases\"");
@@ -321,6 +330,19 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
     upgraded(&bare);
     repaired(&bare);
     foreign(&bare);
+}
+
+/// The password that Argo CD made for its administrator is gone with its Secret, and the one in its place is accepted: without a token
+/// of the account another one is made with it.
+fn rotated(bare: &Bare) {
+    let first = bare.sandbox().try_kubectl(&["get", "secret", "argocd-initial-admin-secret", "-n", "argocd"], None);
+    assert!(first.code != 0 && first.stderr.contains("NotFound"), "{}{}", first.stdout, first.stderr);
+    let secret = bare.json(&["get", "secret", "forge-argocd-admin", "-n", "argocd"]);
+    assert_eq!(secret["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
+    bare.sandbox().kubectl(&["delete", "secret", "forge-argocd", "-n", "argo"]);
+    let made = bare.bootstrap(&["--credentials"], None);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stdout.contains("made by the administrator"), "{}", made.stdout);
 }
 
 /// What was there before the first write is kept, however often it died on the way, and nothing of what came after it.

@@ -1,6 +1,6 @@
 //! Wedges that are planted on a real cluster, one of each kind that a rehearsal knows: each is foretold with what to do, by an
-//! account that can only read, and the audit log shows no write. What an API server answers badly is planted in
-//! `tests/rehearse.rs`.
+//! account that can only read, and the audit log shows no write. Then all of them are met by a removal: it ends in its time, names
+//! them, and takes nothing that is somebody else's. What an API server answers badly is planted in `tests/rehearse.rs`.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::preflight::{Undo, undo};
 use crate::readers::kubeconfig;
-use crate::stage::Stage;
+use crate::stage::{PATIENCE as LONG, Stage};
+use crate::teardown::{Keeper, teardown};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -105,10 +106,9 @@ fn definition(group: &str, plural: &str, kind: &str, converts: Option<&Value>, t
 #[test]
 fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_written() {
     let stage = Stage::new("rehearse", false, |options| {
-        vec![
-            TwinNode::new("operator", &[], vec![deployment("operator", &options.image, 1, &[])]),
-            TwinNode::new("side", &[], vec![config_map("side", "1")]),
-        ]
+        let mut side = TwinNode::new("side", &[], vec![config_map("side", "1")]);
+        side.settings = "timeouts: {sync: 30s, health: 45s}".to_owned();
+        vec![TwinNode::new("operator", &[], vec![deployment("operator", &options.image, 1, &[])]), side]
     });
     stage.deploy(0);
     let sandbox = &stage.environment.platform.sandbox;
@@ -142,6 +142,22 @@ fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_writt
     let guard = json!({"namespace": operator, "name": "guard"});
     let crd = "apiextensions.k8s.io/CustomResourceDefinition";
     let rbac = "rbac.authorization.k8s.io";
+    let keeping = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": "held", "namespace": side, "finalizers": ["hold.example.org/x"],
+            "annotations": of_side("/ConfigMap", &format!("{side}/held")),
+        },
+    });
+    // It is asked about Widgets of this test, and nobody else's.
+    let refusing = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
+        "webhooks": [{
+            "name": "guard.example.com", "clientConfig": {"service": guard}, "admissionReviewVersions": ["v1"],
+            "sideEffects": "None", "failurePolicy": "Fail",
+            "rules": [{"apiGroups": [group], "apiVersions": ["*"], "resources": ["widgets"], "operations": ["DELETE"]}],
+        }],
+    });
     apply(
         sandbox,
         &[
@@ -162,13 +178,7 @@ fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_writt
                 "metadata": {"name": "guard", "namespace": operator, "annotations": of_operator("/Service", &format!("{operator}/guard"))},
                 "spec": {"selector": {"app.kubernetes.io/name": "operator"}, "ports": [{"port": 443, "targetPort": 8080}]},
             }),
-            json!({
-                "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {
-                    "name": "held", "namespace": side, "finalizers": ["hold.example.org/x"],
-                    "annotations": of_side("/ConfigMap", &format!("{side}/held")),
-                },
-            }),
+            keeping.clone(),
             json!({
                 "apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "edge", "namespace": side, "annotations": of_side("/Service", &format!("{side}/edge"))},
@@ -224,15 +234,7 @@ fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_writt
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "held", "namespace": stuck, "finalizers": ["hold.example.org/x"]},
             }),
-            // It is asked about Widgets of this test, and nobody else's.
-            json!({
-                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
-                "webhooks": [{
-                    "name": "guard.example.com", "clientConfig": {"service": guard}, "admissionReviewVersions": ["v1"],
-                    "sideEffects": "None", "failurePolicy": "Fail",
-                    "rules": [{"apiGroups": [group], "apiVersions": ["*"], "resources": ["widgets"], "operations": ["DELETE"]}],
-                }],
-            }),
+            refusing.clone(),
         ],
     );
     let address = r#"{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.7"}]}}}"#;
@@ -280,6 +282,58 @@ fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_writt
     for (rule, about, _) in wedges.iter().filter(|(rule, ..)| ["webhooks", "finalizers"].contains(rule)) {
         assert_eq!(told(&report, rule, about), Vec::<String>::new());
     }
+
+    // Back in their places, for whoever does not rehearse.
+    apply(sandbox, &[keeping, refusing]);
+    met(&stage, &group, &stuck);
+}
+
+/// Application of a node, as Argo CD knows it by now, lists these.
+fn managed(stage: &Stage, node: &str, names: &[&str]) {
+    eventually("Argo CD knows what was planted", LONG, || {
+        let application = stage.environment.application(node);
+        let resources = application["status"]["resources"].as_array().cloned().unwrap_or_default();
+        let lacks = names.iter().find(|name| !resources.iter().any(|resource| resource["name"] == **name));
+        if lacks.is_none() { Ok(()) } else { Err(format!("{lacks:?}: {resources:?}")) }
+    });
+}
+
+/// A removal with all wedges in its way.
+fn met(stage: &Stage, group: &str, stuck: &str) {
+    let (keeper, name) = (Keeper::new(stage), stage.environment.name.as_str());
+    let (operator, side) = (stage.options.application("operator"), stage.options.application("side"));
+    let (widgets, gadgets) = (format!("widgets.{group}"), format!("gadgets.{group}"));
+    managed(stage, "operator", &["guard", &widgets, &gadgets]);
+    managed(stage, "side", &["one", "held", "waiting", "edge"]);
+    let theirs = [widgets.as_str(), "theirs", "-n", "default"];
+    let untouched = |object: &[&str]| {
+        let live = stage.environment.json(&[&["get"], object].concat());
+        assert!(live["metadata"]["deletionTimestamp"].is_null(), "{live:#}");
+    };
+    let foreign: [&[&str]; 4] =
+        [&theirs, &["clusterrole", &operator], &["clusterrolebinding", &operator], &["pv", name]];
+
+    // The operator goes, what waits for it does not: it is said so when its time is over, and not later.
+    let report = teardown(stage, 4, &["--timeout", "4m"]);
+    assert_eq!(report["statistics"]["gone"], 1, "{report:#}");
+    let why = report["failures"][0]["diagnosis"].as_str().unwrap();
+    assert!(why.contains(&format!("/{side}/")), "{why}");
+    foreign.iter().for_each(|object| untouched(object));
+    untouched(&["validatingwebhookconfiguration", name]);
+    // Nothing is stripped, and everything that is left is named.
+    let left = stage.forge(&["platform", "teardown", "--report", "--output", "json"]);
+    assert_eq!(left.code, 2, "{}\n{}", left.stdout, left.stderr);
+    let left: Value = serde_json::from_str(&left.stdout).unwrap();
+    let orphaned = left["orphaned"].to_string();
+    for object in [
+        format!("{widgets} {side}/one"),
+        format!("configmaps {side}/held"),
+        format!("services {side}/waiting"),
+        format!("namespaces {stuck}"),
+    ] {
+        assert!(orphaned.contains(&format!("\"{object}\"")), "{object}: {left:#}");
+    }
+    drop(keeper);
 }
 
 /// What concerns the whole cluster: these run when nothing else does (`tools/cluster`).

@@ -5,6 +5,10 @@
 //!
 //! `FORGE_SEED` and `FORGE_CHANGES` replay and lengthen a campaign of changes: `make soak` sets them.
 
+mod platform;
+mod public;
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +34,7 @@ use crate::stage;
 const ENVIRONMENT: &str = "releases";
 /// Each waits for the one before it.
 const NODES: [&str; 3] = ["first", "second", "third"];
-/// How long Argo CD may take to compare, and Kubernetes to remove namespaces.
+/// How long Argo CD may take to compare, and pods to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A bare cluster, a repository whose projects have releases, and where these are.
@@ -45,30 +49,39 @@ struct Shop {
 type Pods = BTreeMap<String, String>;
 
 impl Shop {
-    /// With a release of every node, and a cluster that is prepared for them.
-    fn prepared() -> (Self, BTreeMap<String, Pointer>) {
+    /// With nothing in it but a registry, and an empty repository for an environment.
+    fn empty(environment: &str) -> Self {
         let bare = Bare::up();
         bare.clear();
         let platform = bare.environment.platform;
-        let path = format!("releases/{}.git", std::process::id());
-        let mut options = Options::new(ENVIRONMENT, &format!("{GIT}/{path}"), &platform.sample);
-        options.timeouts = Some(("60s".to_owned(), "90s".to_owned()));
+        let path = format!("releases/{environment}-{}.git", std::process::id());
+        let mut options = Options::new(environment, &format!("{GIT}/{path}"), &platform.sample);
         options.argo = "{cd: install, workflows: install, events: none}".to_owned();
         let repository = GitRepository::open(&bare.sandbox().git, &path, "main").unwrap();
         let shop = Self { releases: Releases::new(platform), bare, options, repository };
         shop.vanish();
+        shop
+    }
 
+    /// Pushes the files of the platform, and prepares the cluster for it. The repo-server is told these variables.
+    fn install(&self, mut files: Vec<File>, variables: &[(&str, &str)]) {
+        files.push(plugin_values(&self.releases.registry(), variables));
+        self.push(&files, "the platform");
+        let mut bootstrap = self.bare.bootstrapping_from(&self.charts(), self.repository.folder(), &[]);
+        let installed = run(bootstrap.env(PLAIN_HTTP, self.releases.host()), None);
+        assert_eq!(installed.code, 0, "{}", installed.stderr);
+    }
+
+    /// With a release of every node, and a cluster that is prepared for them.
+    fn prepared() -> (Self, BTreeMap<String, Pointer>) {
+        let mut shop = Self::empty(ENVIRONMENT);
+        shop.options.timeouts = Some(("60s".to_owned(), "90s".to_owned()));
         let image = shop.options.image.clone();
         let pointers: BTreeMap<String, Pointer> =
             NODES.iter().map(|node| ((*node).to_owned(), shop.release(node, "one", &image))).collect();
-        let mut files = twin::released(&shop.options, &shop.releases.registry(), &nodes(), &pointers);
+        let files = twin::released(&shop.options, &shop.releases.registry(), &nodes(), &pointers);
         // Argo CD is to keep the first error, as one of somebody else may; Forge's own values switch that off.
-        let keeps = [("ARGOCD_PAUSE_GEN_AFTER_FAILED_ATTEMPTS", "1")];
-        files.push(plugin_values(&shop.releases.registry(), &keeps));
-        shop.push(&files, "the platform");
-        let mut bootstrap = shop.bare.bootstrapping_from(&shop.charts(), shop.repository.folder(), &[]);
-        let installed = run(bootstrap.env(PLAIN_HTTP, shop.releases.host()), None);
-        assert_eq!(installed.code, 0, "{}", installed.stderr);
+        shop.install(files, &[("ARGOCD_PAUSE_GEN_AFTER_FAILED_ATTEMPTS", "1")]);
         (shop, pointers)
     }
 
@@ -103,54 +116,86 @@ impl Shop {
 
     /// Changes the pointer of a node, and pushes that.
     fn point(&self, node: &str, pointer: &Pointer, message: &str) {
-        self.push(&[pointer_file(&self.options, &self.releases.registry(), node, pointer)], message);
+        self.push(&[self.pointed(&node_id(node), pointer)], message);
+    }
+
+    /// The pointer of a project, as a file of the repository.
+    fn pointed(&self, project: &str, pointer: &Pointer) -> File {
+        pointer_file(&self.options, &self.releases.registry(), project, pointer)
     }
 
     fn forge(&self, arguments: &[&str]) -> Ended {
         let mut command = self.bare.forge(self.repository.folder(), arguments);
-        command.env(PLAIN_HTTP, self.releases.host()).env("FORGE_ENVIRONMENT", ENVIRONMENT);
+        command.env(PLAIN_HTTP, self.releases.host()).env("FORGE_ENVIRONMENT", &self.options.environment);
         run(&mut command, None)
     }
 
     /// Deploys and expects this exit code; gives the report, which there is none of where nothing began, and all else that was said.
     fn deploy(&self, code: i32) -> (Value, String) {
-        let ended = self.forge(&["platform", "deploy", "--timeout", "5m", "--output", "json"]);
+        self.deploy_within("5m", code)
+    }
+
+    /// The same, with so much time for all of it.
+    fn deploy_within(&self, limit: &str, code: i32) -> (Value, String) {
+        let ended = self.forge(&["platform", "deploy", "--timeout", limit, "--output", "json"]);
         assert_eq!(ended.code, code, "{}\n{}", ended.stdout, ended.stderr);
         (serde_json::from_str(&ended.stdout).unwrap_or_default(), ended.stderr)
     }
 
-    /// The Application of a node, which is also its namespace.
+    /// The Application of a project, which is also its namespace.
+    fn application_of(&self, project: &str) -> String {
+        self.options.application(&project.replace('/', "-"))
+    }
+
+    /// The Application of a node.
     fn application(&self, node: &str) -> String {
-        self.options.application(&node_id(node).replace('/', "-"))
+        self.application_of(&node_id(node))
+    }
+
+    /// Pods of the platform that are there to stay, by their namespaces.
+    fn running(&self) -> BTreeMap<String, Pods> {
+        let all = self.bare.json(&["get", "pods", "-A"]);
+        let stay = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
+        let mut found: BTreeMap<String, Pods> = BTreeMap::new();
+        for pod in all["items"].as_array().unwrap().iter().filter(stay) {
+            let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (namespace, image) = (text("/metadata/namespace"), text("/status/containerStatuses/0/imageID"));
+            if namespace.starts_with(&self.options.application("")) {
+                found.entry(namespace).or_default().insert(text("/metadata/uid"), image);
+            }
+        }
+        found
     }
 
     /// Pods of a node that are there to stay.
     fn pods(&self, node: &str) -> Pods {
-        let all = self.bare.json(&["get", "pods", "-n", &self.application(node)]);
-        let stay = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
-        let of = |pod: &Value| {
-            let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-            (text("/metadata/uid"), text("/status/containerStatuses/0/imageID"))
-        };
-        all["items"].as_array().unwrap().iter().filter(stay).map(of).collect()
+        self.running().remove(&self.application(node)).unwrap_or_default()
     }
 
     fn all_pods(&self) -> BTreeMap<&'static str, Pods> {
         NODES.iter().map(|node| (*node, self.pods(node))).collect()
     }
 
-    /// How often each node was synced. Argo CD keeps the last ten, and counts on.
-    fn syncs(&self) -> [u64; 3] {
-        NODES.map(|node| {
-            let application = self.bare.json(&["get", "application", &self.application(node), "-n", "argocd"]);
+    /// How often each Application was synced. Argo CD keeps the last ten, and counts on.
+    fn synced(&self) -> BTreeMap<String, u64> {
+        let all = self.bare.json(&["get", "applications", "-n", "argocd"]);
+        let of = |application: &Value| {
             let last = application["status"]["history"].as_array().and_then(|history| history.last());
-            last.map_or(0, |entry| entry["id"].as_u64().unwrap_or(0) + 1)
-        })
+            let times = last.map_or(0, |entry| entry["id"].as_u64().unwrap_or(0) + 1);
+            (application["metadata"]["name"].as_str().unwrap().to_owned(), times)
+        };
+        all["items"].as_array().unwrap().iter().map(of).collect()
+    }
+
+    /// How often each node was synced.
+    fn syncs(&self) -> [u64; 3] {
+        let synced = self.synced();
+        NODES.map(|node| synced[&self.application(node)])
     }
 
     /// What runs wrote down.
     fn records(&self) -> Vec<Value> {
-        let label = format!("{ENVIRONMENT_LABEL}={ENVIRONMENT}");
+        let label = format!("{ENVIRONMENT_LABEL}={}", self.options.environment);
         let all = self.bare.json(&["get", "configmaps", "-n", "argo", "-l", &label]);
         all["items"].as_array().unwrap().clone()
     }
@@ -179,7 +224,7 @@ impl Shop {
 
     /// Nodes that our window holds, by their Applications.
     fn held(&self) -> BTreeSet<String> {
-        let project = self.bare.json(&["get", "appproject", ENVIRONMENT, "-n", "argocd"]);
+        let project = self.bare.json(&["get", "appproject", &self.options.environment, "-n", "argocd"]);
         let windows = project["spec"]["syncWindows"].as_array().cloned().unwrap_or_default();
         let names = windows.iter().flat_map(|window| window["applications"].as_array().cloned().unwrap_or_default());
         names.map(|name| name.as_str().unwrap().to_owned()).collect()
@@ -226,10 +271,10 @@ impl Shop {
 
     /// Takes away what earlier tests deployed; Argo CD, which would bring it back, is not there.
     fn vanish(&self) {
-        let label = format!("{ENVIRONMENT_LABEL}={ENVIRONMENT}");
+        let label = format!("{ENVIRONMENT_LABEL}={}", self.options.environment);
         let sandbox = self.bare.sandbox();
         sandbox.kubectl(&["delete", "namespaces", "-l", &label, "--ignore-not-found", "--wait=false"]);
-        eventually("the namespaces of the projects are gone", PATIENCE, || {
+        eventually("the namespaces of the projects are gone", stage::PATIENCE, || {
             let left = sandbox.kubectl(&["get", "namespaces", "-l", &label, "-o", "name"]);
             if left.trim().is_empty() { Ok(()) } else { Err(left) }
         });
@@ -394,8 +439,7 @@ fn healthy_at_another_image(shop: &Shop, pointers: &mut BTreeMap<String, Pointer
     files.push(config_map("second", "beside it"));
     pointers.insert("second".to_owned(), shop.releases.pushed(&second, &commit("second five"), &files));
     pointers.insert("third".to_owned(), shop.release("third", "two", &shop.options.image));
-    let pointed =
-        ["second", "third"].map(|node| pointer_file(&shop.options, &shop.releases.registry(), node, &pointers[node]));
+    let pointed = ["second", "third"].map(|node| shop.pointed(&node_id(node), &pointers[node]));
     shop.push(&pointed, "another release of both");
     let (report, said) = shop.deploy(2);
     assert_eq!((shop.syncs(), shop.pods("second")), ([1, 5, 1], changed), "{report:#}\n{said}");
@@ -542,7 +586,7 @@ fn however_pointers_change_only_what_changed_is_synced_and_everything_runs_what_
             if random.below(2) == 0 || *choice == current[node] {
                 continue;
             }
-            files.push(pointer_file(&shop.options, &shop.releases.registry(), node, &choice.0));
+            files.push(shop.pointed(&node_id(node), &choice.0));
             current.insert(*node, choice.clone());
             syncs[at] += 1;
         }

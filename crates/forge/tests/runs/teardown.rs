@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use crate::stage::{PATIENCE, Stage};
 
 /// Another environment that is there as far as anybody can tell: what all of them share stays.
-struct Keeper<'s> {
+pub(crate) struct Keeper<'s> {
     stage: &'s Stage,
     name: String,
 }
 
 impl<'s> Keeper<'s> {
-    fn new(stage: &'s Stage) -> Self {
+    pub(crate) fn new(stage: &'s Stage) -> Self {
         let name = format!("forge-bootstrap-{}-keeper", stage.environment.name);
         stage.kubectl(&["create", "configmap", &name, "-n", "argo"]);
         let labels = ["app.kubernetes.io/managed-by=forge", "forge.projectcatalyst.io/environment=keeper"];
@@ -43,7 +43,7 @@ impl Drop for Keeper<'_> {
 }
 
 /// Tears down and expects this exit code; gives the report.
-fn teardown(stage: &Stage, code: i32, more: &[&str]) -> Value {
+pub(crate) fn teardown(stage: &Stage, code: i32, more: &[&str]) -> Value {
     let name = stage.environment.name.as_str();
     let arguments = [&["platform", "teardown", "--confirm", name, "--output", "json"], more].concat();
     let ended = stage.forge(&arguments);

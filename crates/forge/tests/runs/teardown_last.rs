@@ -3,8 +3,10 @@
 //!
 //! `FORGE_CYCLES` says how often a platform comes and goes: `make soak` sets it.
 
+use std::process::{Command, Stdio};
+
 use forge_testkit::campaign::number;
-use forge_testkit::sandbox::{Ended, run};
+use forge_testkit::sandbox::{Ended, eventually, run};
 use serde_json::{Value, json};
 
 use crate::install::Bare;
@@ -16,15 +18,28 @@ fn cluster_wide(bare: &Bare) -> String {
     bare.sandbox().kubectl(&["get", kinds, "-o", "name"])
 }
 
-fn teardown(bare: &Bare) -> Ended {
+fn command(bare: &Bare) -> Command {
     let name = bare.environment.name.as_str();
     let arguments = ["platform", "teardown", "-e", name, "--confirm", name, "-o", "json"];
     let mut command = bare.forge(bare.environment.repository.folder(), &arguments);
-    run(command.arg("--helm").arg(&bare.sandbox().helm), None)
+    command.arg("--helm").arg(&bare.sandbox().helm);
+    command
+}
+
+fn teardown(bare: &Bare) -> Ended {
+    run(&mut command(bare), None)
 }
 
 /// From nothing to a platform and back to nothing; gives the report of the removal.
 fn cycle(bare: &Bare) -> Value {
+    come(bare);
+    let report = go(bare);
+    assert_eq!(report["statistics"]["gone"], 2, "{report:#}");
+    report
+}
+
+/// From nothing to a platform, whose namespaces are Forge's.
+fn come(bare: &Bare) {
     let sandbox = bare.sandbox();
     let made = bare.bootstrap(&[], None);
     assert_eq!(made.code, 0, "{}", made.stderr);
@@ -38,10 +53,14 @@ fn cycle(bare: &Bare) -> Value {
         let environment = format!("forge.projectcatalyst.io/environment={name}");
         sandbox.kubectl(&["label", "namespace", &namespace, "app.kubernetes.io/managed-by=forge", &environment]);
     }
+}
+
+/// Back to nothing; gives the report.
+fn go(bare: &Bare) -> Value {
     let ended = teardown(bare);
     assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(report["statistics"]["gone"], 2, "{report:#}");
+    assert_eq!(report["statistics"]["gone"], report["statistics"]["nodes"], "{report:#}");
     // Complete lists of everything, held against the snapshot of phase 0.
     let left = &report["cleanExit"];
     assert_eq!((&left["verdict"], &left["orphaned"]), (&json!("clean"), &json!([])), "{report:#}");
@@ -61,6 +80,33 @@ fn with_the_last_environment_argo_and_its_definitions_go_and_a_second_time_nothi
     assert!(again.stdout.contains("nothing was there to remove"), "{}", again.stdout);
 }
 
+/// Told to stop when the last node is gone and its namespace is not: what all environments share stays for the next one.
+fn interrupted(bare: &Bare) {
+    let (sandbox, place) = (bare.sandbox(), format!("{}-first", bare.environment.name));
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+        "name": "held", "namespace": place, "labels": {"app.kubernetes.io/managed-by": "forge"},
+        "finalizers": ["sample.example.com/later"],
+    }});
+    let made = sandbox.try_kubectl(&["create", "-f", "-"], Some(&held.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut child = command(bare).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("its namespace is being deleted", PATIENCE, || {
+        let found = bare.json(&["get", "namespace", &place]);
+        let going = found["metadata"]["deletionTimestamp"].is_string();
+        if going { Ok(()) } else { Err(found["status"].to_string()) }
+    });
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    let free = r#"{"metadata":{"finalizers":null}}"#;
+    sandbox.kubectl(&["patch", "configmap", "held", "-n", &place, "--type=merge", "-p", free]);
+    let ended = eventually("it stops", PATIENCE, || child.try_wait().unwrap().ok_or_else(String::new));
+    assert_eq!(ended.code(), Some(2));
+    for namespace in ["argocd", "argo"] {
+        let found = bare.json(&["get", "namespace", namespace]);
+        assert!(found["metadata"]["deletionTimestamp"].is_null(), "{found:#}");
+    }
+}
+
 #[test]
 #[ignore = "takes half an hour; tools/soak runs it"]
 fn however_often_a_platform_comes_and_goes_nothing_grows() {
@@ -69,7 +115,13 @@ fn however_often_a_platform_comes_and_goes_nothing_grows() {
     bare.clear();
     let before = cluster_wide(&bare);
     for round in 0..cycles {
-        let report = cycle(&bare);
+        let report = if round == 0 {
+            come(&bare);
+            interrupted(&bare);
+            go(&bare)
+        } else {
+            cycle(&bare)
+        };
         assert_eq!(before, cluster_wide(&bare), "cycle {round}: {report:#}");
     }
 }

@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::release::key::PrivateKey;
-use crate::release::signature::payload;
+use crate::release::signature::{attestation, dsse, payload};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 const CI: &str = include_str!("../../../tests/keys/ci.pub");
 const MANAGERS: &str = include_str!("../../../tests/keys/managers.pub");
 const RFC: &str = include_str!("../../../tests/keys/rfc6979.pub");
+const SLSA: &str = "https://slsa.dev/provenance/v1";
+const TESTED: &str = "https://example.com/tested/v1";
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -23,7 +25,11 @@ fn trusted(name: &str, pem: &str, until: Option<&str>) -> TrustedKey {
 }
 
 fn policy(signatures: Signatures, keys: &[TrustedKey], threshold: Option<u32>) -> SignaturePolicy {
-    SignaturePolicy { signatures, keys: keys.to_vec(), threshold }
+    SignaturePolicy { signatures, keys: keys.to_vec(), threshold, attestations: BTreeSet::new() }
+}
+
+fn asking(policy: SignaturePolicy, types: &[&str]) -> SignaturePolicy {
+    SignaturePolicy { attestations: types.iter().map(|sort| sort.parse().unwrap()).collect(), ..policy }
 }
 
 fn three() -> Vec<TrustedKey> {
@@ -74,6 +80,8 @@ fn a_file_is_read_with_its_keys_and_their_ends() {
     let read = read_from(&text).unwrap();
     let keys = [trusted("ci", CI, Some("2026-12-31T23:00:00Z")), trusted("managers", MANAGERS, None)];
     assert_eq!(read, policy(Signatures::Required, &keys, Some(2)));
+    let asks = read_from(&format!("{text}  attestations: [{SLSA}, {TESTED}, {SLSA}]\n")).unwrap();
+    assert_eq!(asks, asking(policy(Signatures::Required, &keys, Some(2)), &[SLSA, TESTED]));
     let short = read_from(&file("  signatures: optional\n")).unwrap();
     assert_eq!(short, policy(Signatures::Optional, &[], None));
     assert_eq!(short.threshold(), 1);
@@ -84,6 +92,7 @@ fn a_file_that_is_not_right_is_refused_with_all_that_is_wrong() {
     let ci = key_lines("ci", CI);
     let with = |keys: &str| file(&format!("  signatures: required\n  keys:\n{keys}"));
     let too_many: String = (0..=MOST_KEYS).map(|n| key_lines(&format!("k{n}"), CI)).collect();
+    let many_types = (0..=MOST_TYPES).map(|n| format!("urn:{n}")).collect::<Vec<_>>().join(", ");
     let cases: &[(String, &[Code])] = &[
         (String::new(), &[Code::DocumentCount]),
         (file("  signatures: required\n  keys: []\n---\n"), &[]),
@@ -98,6 +107,11 @@ fn a_file_that_is_not_right_is_refused_with_all_that_is_wrong() {
         (with(&format!("{ci}{}", key_lines("again", CI))), &[Code::BadSignaturePolicy]),
         (with(&format!("{ci}  threshold: 2\n")), &[Code::BadSignaturePolicy]),
         (with(&too_many), &[Code::BadSignaturePolicy]),
+        (file("  signatures: required\n  attestations: provenance\n"), &[Code::WrongType]),
+        (file("  signatures: required\n  attestations: [provenance, 3]\n"), &[Code::InvalidValue, Code::WrongType]),
+        (file(&format!("  signatures: required\n  attestations: [{many_types}]\n")), &[Code::BadSignaturePolicy]),
+        (file(&format!("  signatures: optional\n  attestations: [{SLSA}]\n")), &[Code::BadSignaturePolicy]),
+        (file("  signatures: optional\n  attestations: []\n"), &[]),
         (with(&format!("{ci}      until: tomorrow\n")), &[Code::InvalidValue]),
         (with("    - {name: CI, pem: x}\n"), &[Code::InvalidValue, Code::BadSigningKey]),
         (with(&key_lines("ci", include_str!("../../../tests/keys/ci.pem"))), &[Code::BadSigningKey]),
@@ -190,6 +204,10 @@ fn what_a_tightened_policy_lets_pass_the_platforms_does_too() {
     for signatures in [Optional, Required] {
         for threshold in [None, Some(1), Some(2), Some(3)] {
             policies.extend(subsets.iter().map(|keys| policy(signatures, keys, threshold)));
+            // Nobody asks for attestations where signatures are optional.
+            if signatures == Required {
+                policies.extend(subsets.iter().map(|keys| asking(policy(signatures, keys, threshold), &[SLSA])));
+            }
         }
     }
     let signers: Vec<Vec<KeyName>> = subsets.iter().map(|keys| names(keys)).collect();
@@ -198,6 +216,12 @@ fn what_a_tightened_policy_lets_pass_the_platforms_does_too() {
         for own in &policies {
             let Ok(tightened) = platform.tightened(own) else { continue };
             made += 1;
+            assert!(tightened.attestations.is_superset(&platform.attestations), "{platform:?}\n{own:?}");
+            assert!(tightened.attestations.is_superset(&own.attestations), "{platform:?}\n{own:?}");
+            // Whose attestation counts there counts here.
+            if platform.signatures == Required {
+                assert!(tightened.keys.iter().all(|key| platform.keys.contains(key)), "{platform:?}\n{own:?}");
+            }
             for verified in &signers {
                 if tightened.judge(verified).is_ok() {
                     assert!(platform.judge(verified).is_ok(), "{platform:?}\n{own:?}\n{verified:?}");
@@ -282,4 +306,56 @@ fn what_is_judged_holds_until_too_few_keys_count() {
     let alone = policy(Signatures::Required, &keys[..1], None);
     let error = alone.check(&manifest(), &both[..1], early).unwrap_err();
     assert!(matches!(error, SignatureError::Expired { .. }), "{error}");
+}
+
+/// Said of the release by the key in this PEM.
+fn attested_by(pem: &str, sort: &str, manifest: &Digest) -> Vec<u8> {
+    let hex = manifest.short(64);
+    let statement = format!(
+        r#"{{"_type":"https://in-toto.io/Statement/v1","predicateType":"{sort}","subject":[{{"digest":{{"sha256":"{hex}"}}}}],"predicate":{{}}}}"#
+    );
+    dsse::sign(dsse::STATEMENT, statement.as_bytes(), &PrivateKey::read(pem).unwrap())
+}
+
+#[test]
+fn what_is_asked_for_must_be_attested_by_one_of_the_keys_and_holds_as_long_as_it_counts() {
+    let limits = crate::release::Limits::default();
+    let (ci_pem, managers_pem) =
+        (include_str!("../../../tests/keys/ci.pem"), include_str!("../../../tests/keys/managers.pem"));
+    let (early, late) = ("2026-08-01T00:00:00Z", "2026-09-01T00:00:00Z");
+    let keys = [trusted("ci", CI, Some(early)), trusted("managers", MANAGERS, Some(late))];
+    let both = asking(policy(Signatures::Required, &keys, None), &[SLSA, TESTED]);
+    let signed = [by_ci(), by_managers()];
+    let judge = |policy: &SignaturePolicy, envelopes: &[Vec<u8>], now: Timestamp| {
+        let judged = policy.check(&manifest(), &signed, now)?;
+        let verify = |envelope: &Vec<u8>| attestation::verify(envelope, &manifest(), &policy.keys, now, &limits);
+        policy.attested(judged, &manifest(), envelopes.iter().map(verify).collect())
+    };
+    let slsa = attested_by(ci_pem, SLSA, &manifest());
+    let tested = attested_by(managers_pem, TESTED, &manifest());
+    let judged = judge(&both, &[slsa.clone(), tested.clone()], now()).unwrap();
+    let who: Vec<(&str, &str)> =
+        judged.attestations.iter().map(|(sort, keys)| (sort.as_str(), keys[0].as_str())).collect();
+    assert_eq!(who, [(TESTED, "managers"), (SLSA, "ci")]);
+    // The signature of the managers would hold for longer; the attestation of the other key does not.
+    assert_eq!(judged.until, Some(time(early)));
+    let again = attested_by(managers_pem, SLSA, &manifest());
+    let judged = judge(&both, &[slsa.clone(), again, tested.clone()], now()).unwrap();
+    assert_eq!(judged.until, Some(time(late)));
+    // Missing, by a stranger, ended, of another release, and no attestation at all.
+    let error = judge(&both, std::slice::from_ref(&slsa), now()).unwrap_err();
+    assert_eq!(error.code(), Code::NotSigned);
+    assert!(error.to_string().contains(&format!("no attestation of type `{TESTED}` by any of `ci`, `managers`")));
+    let strange = asking(policy(Signatures::Required, &keys[1..], None), &[SLSA]);
+    let error = judge(&strange, std::slice::from_ref(&slsa), now()).unwrap_err();
+    assert!(matches!(error, SignatureError::NotAttested { .. }), "{error}");
+    let error = judge(&both, &[slsa.clone(), tested.clone()], time(early)).unwrap_err();
+    assert!(matches!(error, SignatureError::Expired { .. }), "{error}");
+    let replayed = attested_by(ci_pem, SLSA, &Digest::of(b"another manifest"));
+    let error = judge(&both, &[replayed.clone(), tested.clone()], now()).unwrap_err();
+    assert!(matches!(error, SignatureError::OtherDigest { .. }), "{error}");
+    let error = judge(&both, &[b"{}".to_vec(), tested.clone()], now()).unwrap_err();
+    assert_eq!(error.code(), Code::SignatureWrong);
+    // Beside a good one nothing of it matters.
+    assert!(judge(&both, &[b"{}".to_vec(), replayed, slsa, tested], now()).is_ok());
 }

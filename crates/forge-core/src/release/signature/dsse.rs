@@ -7,19 +7,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use super::{MOST_SIGNATURES, Nobody, SignatureError, decoded, json, signer, why};
+use super::{Nobody, SIGNATURES, SignatureError, decoded, json, signer, why};
 use crate::digest::Digest;
 use crate::name::clip;
 use crate::release::Limits;
 use crate::release::key::{PrivateKey, TrustedKey};
+use crate::release::policy::MOST_KEYS;
 
 /// The media type of an envelope in a registry.
 pub const ENVELOPE: &str = "application/vnd.dsse.envelope.v1+json";
 /// The type of a payload that is a statement of in-toto.
 pub const STATEMENT: &str = "application/vnd.in-toto+json";
 
-const WHAT: &str = "the envelope";
+/// An envelope, for a message.
+pub const WHAT: &str = "the envelope";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,11 +85,13 @@ pub fn verify<'k>(
         let found = clip(&envelope.payload_type);
         return Err(malformed(format!("payloadType is `{found}`, expected `{payload_type}`")));
     }
-    if envelope.signatures.len() > MOST_SIGNATURES {
-        return Err(SignatureError::TooMany { count: envelope.signatures.len() });
+    // Of those that count there is one for each key at most, and each may have to be tried with every key.
+    let (count, most) = (envelope.signatures.len(), MOST_KEYS as usize);
+    if count > most {
+        return Err(SignatureError::TooMany { what: SIGNATURES, count, most });
     }
     let payload = STANDARD.decode(&envelope.payload).map_err(|_| malformed("the payload is not base64".to_owned()))?;
-    let signed = encoding(payload_type, &payload);
+    let signed = Sha256::digest(encoding(payload_type, &payload));
     let mut found: Vec<&'k TrustedKey> = Vec::new();
     let mut seen: BTreeSet<Digest> = BTreeSet::new();
     let mut expired = None;

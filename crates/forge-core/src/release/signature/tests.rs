@@ -228,7 +228,7 @@ fn another_signature_stands_beside_the_first_and_the_same_one_does_not_stand_twi
     let full = SignatureManifest { payloads: vec![one; MOST_SIGNATURES] };
     assert_eq!(
         added(&mut Layout::default(), &subject(), REFERENCE, &managers, &full),
-        Err(SignatureError::TooMany { count: MOST_SIGNATURES + 1 })
+        Err(SignatureError::TooMany { what: SIGNATURES, count: MOST_SIGNATURES + 1, most: MOST_SIGNATURES })
     );
 }
 
@@ -295,6 +295,7 @@ fn manifests_of_signatures_are_read_within_limits() {
 
 mod envelopes {
     use super::*;
+    use crate::release::policy::MOST_KEYS;
     use crate::release::signature::dsse;
 
     const STATEMENT: &[u8] = br#"{"_type":"https://in-toto.io/Statement/v1","subject":[]}"#;
@@ -337,7 +338,11 @@ mod envelopes {
             dsse::verify(envelope.as_bytes(), dsse::STATEMENT, &keys, now(), &limits).unwrap()
         };
         assert_eq!(signers.len(), 1, "one key counts once");
-        let many = Value::Array(vec![made["signatures"][0].clone(); MOST_SIGNATURES + 1]);
+        let signatures = |count: u32| Value::Array((0..count).map(|_| made["signatures"][0].clone()).collect());
+        let envelope = with("signatures", signatures(MOST_KEYS));
+        assert!(dsse::verify(envelope.as_bytes(), dsse::STATEMENT, &keys, now(), &limits).is_ok());
+        // More than there can be keys of a policy; each would have to be tried with every key.
+        let many = signatures(MOST_KEYS + 1);
         for (envelope, code) in [
             (with("payload", json!(STANDARD.encode(b"{}"))), Code::NotSigned),
             (with("signatures", json!([])), Code::NotSigned),
@@ -351,5 +356,209 @@ mod envelopes {
             let error = dsse::verify(envelope.as_bytes(), dsse::STATEMENT, &keys, now(), &limits).unwrap_err();
             assert_eq!(error.code(), code, "{envelope}: {error}");
         }
+    }
+}
+
+mod attestations {
+    use super::*;
+    use crate::release::signature::attestation::{self, Predicate, PredicateType};
+    use crate::release::signature::dsse;
+
+    const SLSA: &str = "https://slsa.dev/provenance/v1";
+    /// What `cosign attest --predicate` makes of a file with `tested` in it, for this repository and digest.
+    const OF_COSIGN: &str = r#"{"_type":"https://in-toto.io/Statement/v0.1","predicateType":"https://cosign.sigstore.dev/attestation/v1","subject":[{"name":"registry.example.com/releases/shop/api","digest":{"sha256":"e59625a822497c164d60705eb3fd6975c375ca213b8140137a826a77790986a9"}}],"predicate":{"Data":"tested\n","Timestamp":"2026-06-01T10:00:00Z"}}"#;
+    /// `openssl dgst -sha256 -sign ci.pem` over the encoding of it, verified by `openssl dgst -verify ci.pub`.
+    const BY_OPENSSL: &str =
+        "MEQCIB+NrJaNBWiaXbscqIuu2Mk3xz2dVr0fkssL+/A64B0SAiAiLBl3hs/x1MSXeGJ1k4SM6cOxhvKuC4t2S7V0sa2IOQ==";
+
+    fn slsa() -> PredicateType {
+        SLSA.parse().unwrap()
+    }
+
+    fn predicate(text: &str) -> Predicate {
+        Predicate::read(slsa(), text.as_bytes(), &Limits::default()).unwrap()
+    }
+
+    /// An attestation of these bytes, and the manifest that holds it.
+    fn made(predicate: &Predicate, before: Vec<Descriptor>) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut layout = Layout::default();
+        let limits = Limits::default();
+        let made =
+            attestation::added(&mut layout, &subject(), "shop/api", predicate, &ci(), before, &limits).unwrap()?;
+        assert_eq!(made.artifact_type.as_deref(), Some("application/vnd.in-toto+json"));
+        let tree = layout.tree();
+        let bytes = |digest: &Digest| match tree.get(&format!("blobs/sha256/{}", digest.short(64))) {
+            Some(Entry::File { content, .. }) => content.to_vec(),
+            other => panic!("{digest}: {other:?}"),
+        };
+        let manifest = bytes(&made.digest);
+        let last = attestation::read(&manifest, &limits).unwrap().pop().unwrap();
+        Some((bytes(&last.digest), manifest))
+    }
+
+    /// An envelope around a statement, signed by `ci`.
+    fn around(statement: &str) -> Vec<u8> {
+        dsse::sign(dsse::STATEMENT, statement.as_bytes(), &ci())
+    }
+
+    fn verified(envelope: &[u8], keys: &[TrustedKey]) -> Result<(String, Vec<String>), SignatureError> {
+        let found = attestation::verify(envelope, &digest(), keys, now(), &Limits::default())?;
+        Ok((found.sort.to_string(), found.keys.iter().map(|key| key.name.to_string()).collect()))
+    }
+
+    #[test]
+    fn an_attestation_of_cosign_says_what_it_is_and_whose() {
+        // As Go writes an envelope: with an empty hint at the key.
+        let envelope = json!({
+            "payloadType": "application/vnd.in-toto+json", "payload": STANDARD.encode(OF_COSIGN),
+            "signatures": [{"keyid": "", "sig": BY_OPENSSL}],
+        });
+        let found = verified(envelope.to_string().as_bytes(), &trusted()).unwrap();
+        assert_eq!(found, ("https://cosign.sigstore.dev/attestation/v1".to_owned(), vec!["ci".to_owned()]));
+        // The manifest under its tag: an image without a subject, and Rekor's receipt beside an empty signature.
+        let layer = json!({
+            "mediaType": "application/vnd.dsse.envelope.v1+json", "digest": Digest::of(b"x"), "size": 700,
+            "annotations": {
+                ANNOTATION: "", "predicateType": "https://cosign.sigstore.dev/attestation/v1",
+                "dev.sigstore.cosign/bundle": "{}",
+            },
+        });
+        let config =
+            json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": Digest::of(b"y"), "size": 233});
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": oci::media_type::MANIFEST, "config": config, "layers": [layer],
+        });
+        let read = attestation::read(manifest.to_string().as_bytes(), &Limits::default()).unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(attestation::said_type(&read[0]), Some("https://cosign.sigstore.dev/attestation/v1"));
+    }
+
+    #[test]
+    fn what_is_made_is_what_cosign_looks_for() {
+        let predicate = predicate(r#"{"buildDefinition": {"buildType": "x"}, "a": 1}"#);
+        let (envelope, manifest) = made(&predicate, Vec::new()).unwrap();
+        let value: Value = serde_json::from_slice(&envelope).unwrap();
+        assert_eq!(value["payloadType"], "application/vnd.in-toto+json");
+        let statement = STANDARD.decode(value["payload"].as_str().unwrap()).unwrap();
+        let hex = digest().short(64).to_owned();
+        assert_eq!(
+            String::from_utf8(statement).unwrap(),
+            format!(
+                r#"{{"_type":"https://in-toto.io/Statement/v1","predicateType":"{SLSA}","subject":[{{"name":"shop/api","digest":{{"sha256":"{hex}"}}}}],"predicate":{{"buildDefinition":{{"buildType":"x"}},"a":1}}}}"#
+            )
+        );
+        assert_eq!(verified(&envelope, &trusted()).unwrap(), (SLSA.to_owned(), vec!["ci".to_owned()]));
+        let value: Value = serde_json::from_slice(&manifest).unwrap();
+        assert_eq!(value["subject"]["digest"], json!(digest()));
+        assert_eq!(value["layers"][0]["mediaType"], "application/vnd.dsse.envelope.v1+json");
+        assert_eq!(value["layers"][0]["annotations"], json!({ANNOTATION: "", "predicateType": SLSA}));
+        assert_eq!(attestation::tag(&digest()), format!("sha256-{hex}.att"));
+        assert_eq!(made(&predicate, Vec::new()).unwrap(), (envelope, manifest), "the same input, the same bytes");
+    }
+
+    #[test]
+    fn attestations_stand_beside_each_other_once_each_and_not_without_end() {
+        let (one, other) = (predicate(r#"{"a": 1}"#), predicate(r#"{"a": 2}"#));
+        let limits = Limits::default();
+        let (_, first) = made(&one, Vec::new()).unwrap();
+        let held = attestation::read(&first, &limits).unwrap();
+        assert_eq!(made(&one, held.clone()), None);
+        let (_, second) = made(&other, held.clone()).unwrap();
+        let both = attestation::read(&second, &limits).unwrap();
+        assert_eq!((both.len(), &both[0]), (2, &held[0]));
+        let full = vec![held[0].clone(); MOST_SIGNATURES];
+        let mut layout = Layout::default();
+        let error = attestation::added(&mut layout, &subject(), "shop/api", &other, &ci(), full, &limits).unwrap_err();
+        assert_eq!(error.to_string(), "65 attestations, at most 64 are looked at");
+        let large = predicate(&format!(r#"{{"a": "{}"}}"#, "x".repeat(3 << 20)));
+        let error = attestation::added(&mut layout, &subject(), "shop/api", &large, &ci(), Vec::new(), &limits);
+        assert!(error.unwrap_err().to_string().starts_with("the envelope has "));
+    }
+
+    #[test]
+    fn an_attestation_counts_for_one_digest_and_trusted_keys_that_have_not_ended() {
+        let keys = trusted();
+        let envelope = around(OF_COSIGN);
+        let unknown = SignatureError::UnknownKey { manifest: digest(), trusted: names(&keys[1..]) };
+        assert_eq!(verified(&envelope, &keys[1..]), Err(unknown));
+        let mut ended = keys.clone();
+        ended[0].until = Some(now());
+        let expired = SignatureError::Expired { manifest: digest(), key: "ci".parse().unwrap(), until: now() };
+        assert_eq!(verified(&envelope, &ended), Err(expired));
+        let other = Digest::of(b"another manifest");
+        let replayed = attestation::verify(&envelope, &other, &keys, now(), &Limits::default()).unwrap_err();
+        assert_eq!(replayed, SignatureError::OtherDigest { named: digest().to_string(), wanted: other });
+        // Of several subjects one is enough.
+        let several = OF_COSIGN.replace("\"subject\":[", r#""subject":[{"digest":{"sha256":"00"}},{"name":"x"},"#);
+        assert!(verified(&around(&several), &keys).is_ok());
+    }
+
+    #[test]
+    fn statements_that_are_none_are_wrong_even_if_a_trusted_key_signed_them() {
+        let keys = trusted();
+        let cases: Vec<(String, &str)> = vec![
+            (String::new(), "JSON"),
+            ("[]".to_owned(), "`_type` is not a text"),
+            (OF_COSIGN.replace("Statement/v0.1", "Statement/v2"), "_type is `https://in-toto.io/Statement/v2`"),
+            (OF_COSIGN.replace("\"predicateType\":\"https", "\"predicateType\":\"https x"), "type of a predicate"),
+            (OF_COSIGN.replace("\"predicateType\"", "\"predicatetype\""), "`predicateType` is not a text"),
+            (OF_COSIGN.replace("\"predicate\":", "\"other\":"), "no `predicate`"),
+            (OF_COSIGN.replace("\"subject\":[", "\"subject\":[],\"subject\":["), "stands twice"),
+            (OF_COSIGN.replace("\"subject\":", "\"subjects\":"), "`subject` is not a list"),
+            (OF_COSIGN.replace("\"sha256\"", "\"sha512\""), "of `nothing`, expected"),
+            (OF_COSIGN.replace("\"e59625", "\"E59625"), "expected `sha256:e59625"),
+            (OF_COSIGN.replace("\"tested\\n\"", &format!("{}{}", "[".repeat(100), "]".repeat(100))), "deeper than 64"),
+        ];
+        for (statement, expected) in cases {
+            let error = verified(&around(&statement), &keys).unwrap_err();
+            assert_eq!(error.code(), Code::SignatureWrong, "{statement}: {error}");
+            assert!(error.to_string().contains(expected), "{}: {error}, expected `{expected}`", clip(&statement));
+        }
+        // A signature of the release is no statement, and a statement of another sort neither.
+        let payload = dsse::sign("application/json", OF_COSIGN.as_bytes(), &ci());
+        assert_eq!(verified(&payload, &keys).unwrap_err().code(), Code::SignatureWrong);
+        assert_eq!(verified(PAYLOAD.as_bytes(), &keys).unwrap_err().code(), Code::SignatureWrong);
+    }
+
+    #[test]
+    fn manifests_of_attestations_are_read_within_limits() {
+        let limits = Limits::default();
+        let layer = json!({"mediaType": dsse::ENVELOPE, "digest": Digest::of(b"x"), "size": 1});
+        let manifest = |layers: Value| json!({"schemaVersion": 2, "layers": layers}).to_string();
+        let read = |text: &str| attestation::read(text.as_bytes(), &limits);
+        assert_eq!(read(&manifest(json!([layer]))).unwrap().len(), 1);
+        // Others keep statements of their own there, that nobody signed.
+        let loose = json!({"mediaType": dsse::STATEMENT, "digest": Digest::of(b"x"), "size": 1_u64 << 40});
+        assert!(read(&manifest(json!([loose]))).unwrap().is_empty());
+        // Whether anybody wants it is not known here: what is too large for one type is no reason to lose another.
+        let mut large = layer.clone();
+        large["size"] = json!(limits.manifest + 1);
+        assert_eq!(read(&manifest(json!([large, layer]))).unwrap().len(), 2);
+        for (text, expected) in [
+            (String::new(), "JSON"),
+            (manifest(Value::Array(vec![layer; 10_000])), "10000 attestations, at most 64"),
+            (json!({"schemaVersion": 2, "manifests": []}).to_string(), "the manifest of attestations cannot be read"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert_eq!(error.code(), Code::SignatureWrong);
+            assert!(error.to_string().contains(expected), "{error}, expected `{expected}`");
+        }
+    }
+
+    #[test]
+    fn types_are_uris_and_predicates_are_objects() {
+        for good in [SLSA, "https://cosign.sigstore.dev/attestation/v1", "urn:x", "a+b.c-1:y"] {
+            assert_eq!(good.parse::<PredicateType>().unwrap().to_string(), good);
+        }
+        let long = format!("https://example.com/{}", "a".repeat(255));
+        for bad in ["", "slsaprovenance", ":x", "https:", "1a:x", "https://a b", "https://a\nb", "https://é", &long] {
+            assert!(bad.parse::<PredicateType>().is_err(), "{bad}");
+        }
+        for bad in ["", "[]", "\"tested\"", "{\"a\":1,\"a\":2}", "{} {}"] {
+            let error = Predicate::read(slsa(), bad.as_bytes(), &Limits::default()).unwrap_err();
+            assert!(error.to_string().starts_with("the predicate cannot be read: "), "{bad}: {error}");
+        }
+        let large = " ".repeat(Limits::default().manifest + 1);
+        assert!(Predicate::read(slsa(), large.as_bytes(), &Limits::default()).is_err());
     }
 }

@@ -265,6 +265,10 @@ impl Judging<'_> {
         if let Some(why) = self.ending.stays.objects.get(&format!("{}/{}", kind.kind, item.place())) {
             return Some(why);
         }
+        let started = self.ending.claims.started(kind, item) && !self.ending.claims.goes_with_definition(kind, item);
+        if started && self.index.is_none() {
+            return Some("Crossplane made it, and without a snapshot nothing says that it was not there before");
+        }
         if self.ending.policy == PvPolicy::Snapshot && COPIES.iter().any(|copy| kind.is(*copy)) {
             return Some("a copy of a volume, policy snapshot");
         }
@@ -300,7 +304,9 @@ impl Judging<'_> {
             return Verdict::AsBefore;
         }
         // What is told of with its namespace, or goes with its owner, is not told of again unless it is what holds that.
-        let with_another = stuck.contains(&item.namespace) || self.parent(item).is_some_and(|(_, whose)| whose.goes());
+        let with_another = stuck.contains(&item.namespace)
+            || self.parent(item).is_some_and(|(_, whose)| whose.goes())
+            || self.ending.claims.goes_with_definition(kind, item);
         if (with_another && !is_held(item)) || is_passing(kind) {
             return Verdict::AsBefore;
         }
@@ -315,7 +321,7 @@ impl Judging<'_> {
         let Ok(volumes) = self.ending.volumes else { return Verdict::AsBefore };
         let claim = volumes.get(&item.name);
         match claim.and_then(|claim| claim.split_once('/')) {
-            Some((namespace, _)) if own(namespace) => {
+            Some((namespace, name)) if own(namespace) && !self.is_anothers(namespace, name) => {
                 let claim = claim.map(|claim| clip(claim)).unwrap_or_default();
                 match self.ending.policy {
                     PvPolicy::Retain => Verdict::Retained(format!("volume of {claim}, policy retain")),
@@ -336,6 +342,15 @@ impl Judging<'_> {
             }
             None => Verdict::AsBefore,
         }
+    }
+
+    /// A claim that is there, in a namespace that stays, and says that somebody else made it: a teardown left it alone.
+    fn is_anothers(&self, namespace: &str, name: &str) -> bool {
+        let claims = self.ending.after.known(("", "persistentvolumeclaims")).map(Complete::items).unwrap_or_default();
+        let claim = claims.iter().find(|claim| claim.namespace == namespace && claim.name == name);
+        claim.is_some_and(|claim| {
+            !self.whose.of(claim).goes() && (claim.made_by().is_some() || !claim.parents.is_empty())
+        })
     }
 
     /// A namespace of ours, and what is in it.
@@ -694,6 +709,7 @@ mod tests {
             "clusterroles.rbac.authorization.k8s.io",
             "customresourcedefinitions.apiextensions.k8s.io",
             "identities.example.org",
+            "locks.pkg.crossplane.io",
         ];
         let listed = kinds.iter().map(|(name, objects)| {
             let listing =
@@ -799,6 +815,26 @@ gone:
         let delete = report(&platform(), &after, &[], PvPolicy::Delete);
         assert_eq!((delete.exit, delete.orphaned.len()), (2, 1), "{}", delete.text());
         assert!(delete.orphaned[0].detail.contains("volume of shop/data"), "{}", delete.text());
+    }
+
+    #[test]
+    fn a_volume_of_somebody_else_where_a_node_deployed_to_is_neither_retained_nor_left() {
+        let helm = json!({"annotations": {"meta.helm.sh/release-name": "p", "meta.helm.sh/release-namespace": "shop"}});
+        let theirs = |claim: Value| {
+            let more = vec![
+                ("namespaces", object("shop", json!({}))),
+                ("persistentvolumes", object("pv-1", json!({}))),
+                ("persistentvolumeclaims", object("shop/data", claim)),
+            ];
+            with(bare(), more)
+        };
+        for policy in [PvPolicy::Retain, PvPolicy::Delete] {
+            let report = report(&theirs(helm.clone()), &theirs(helm.clone()), &[], policy);
+            assert_eq!((report.exit, report.retained.len()), (0, 0), "{}", report.text());
+        }
+        // One that says nothing may be a node's.
+        let (before, after) = (theirs(json!({})), theirs(json!({})));
+        assert_eq!(report(&before, &after, &[], PvPolicy::Retain).retained.len(), 1);
     }
 
     #[test]
@@ -1049,6 +1085,48 @@ gone:
         let held = ended(json!({"deletionTimestamp": "2026-11-16T10:00:00Z", "finalizers": ["example.com/hold"]}));
         assert_eq!((held.exit, held.orphaned[0].reason), (2, Reason::Finalizer), "{}", held.text());
         assert_eq!(ended(json!({})).exit, 0);
+    }
+
+    #[test]
+    fn what_crossplane_made_when_it_started_goes_with_it_and_is_left_or_kept_where_it_did_not() {
+        const LOCKS: &str = "locks.pkg.crossplane.io";
+        let by = json!({"managedFields": [{"manager": "crossplane", "operation": "Update"}]});
+        let own = vec![(DEFINED, object(LOCKS, by.clone())), (LOCKS, object("lock", by))];
+        let (crossplane, name) = (node("argocd/crossplane"), application("crossplane"));
+        let ended = |was: &Kinds, now: &Kinds, snapshot: Option<&Kinds>| {
+            let before = inventory(was, &[]);
+            let now = after(now, &[], vec![], Some(&before));
+            let nodes = [Going { node: &crossplane, application: &name, live: None }];
+            let (environment, scope) = ("dev".parse().unwrap(), "platform".parse().unwrap());
+            let claims = Claims::new((&environment, &scope, true), "argocd", &nodes, &before);
+            let snapshot = snapshot.map(|kinds| Snapshot::of(&inventory(kinds, &[])));
+            clean_exit(&Ending {
+                context: "kind",
+                environment: "dev",
+                claims: &claims,
+                before: Some(&before),
+                snapshot: snapshot.as_ref(),
+                after: &now,
+                volumes: Ok(&BTreeMap::new()),
+                policy: PvPolicy::Retain,
+                stays: &Stays::default(),
+                ended: at(60),
+            })
+        };
+        let platform = with(bare(), own);
+        // Gone, and not said to have been somebody else's.
+        let gone = ended(&platform, &bare(), Some(&bare()));
+        assert_eq!((gone.exit, gone.others.len()), (0, 0), "{}", gone.text());
+        assert!(gone.gone.iter().any(|gone| gone.objects == [LOCKS]), "{}", gone.text());
+        // Left: the definition is told of, and with it what is of it.
+        let left = ended(&platform, &platform, Some(&bare()));
+        let orphaned: Vec<&str> = left.orphaned.iter().map(|orphan| orphan.object.as_str()).collect();
+        assert_eq!(orphaned, [format!("{DEFINED} {LOCKS}")], "{}", left.text());
+        // It was there before, or nobody knows whether it was.
+        assert_eq!(ended(&platform, &platform, Some(&platform)).exit, 0);
+        let unknown = ended(&platform, &platform, None);
+        assert_eq!((unknown.exit, unknown.retained.len()), (0, 1), "{}", unknown.text());
+        assert!(unknown.retained[0].why.contains("without a snapshot"), "{}", unknown.text());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::name::clip;
 use crate::preflight::{items, mark, text};
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY, RUN_LABEL};
 use crate::teardown::Finalizer;
+use crate::teardown::crossplane::{is_unwritten, wrote};
 use crate::teardown::member::is_undeleted;
 
 /// Whoever an object goes with.
@@ -54,6 +55,10 @@ pub struct Item {
     pub run: bool,
     /// A part of Kubernetes made it, and looks after it.
     pub automatic: bool,
+    /// Crossplane wrote it, and nobody besides.
+    pub crossplane: bool,
+    /// Nobody wrote more of it than its name.
+    pub unwritten: bool,
     /// Its sync wave.
     pub wave: i64,
 }
@@ -86,6 +91,8 @@ impl Item {
             undeleted: is_undeleted(object),
             run: label(RUN_LABEL).is_some(),
             automatic,
+            crossplane: wrote(object),
+            unwritten: is_unwritten(object),
             wave: annotation("argocd.argoproj.io/sync-wave").and_then(|wave| wave.trim().parse().ok()).unwrap_or(0),
         })
     }

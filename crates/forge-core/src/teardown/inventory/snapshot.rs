@@ -125,6 +125,12 @@ impl Snapshot {
         Self { taken: inventory.taken, kinds: kinds.into_iter().map(seen).collect(), gaps: inventory.gaps().to_vec() }
     }
 
+    /// It is known what there was of a kind, by group and plural, and nothing of this name was.
+    pub fn lacks(&self, (group, resource): (&str, &str), name: &str) -> bool {
+        let seen = self.kinds.iter().find(|seen| seen.group == group && seen.resource == resource);
+        seen.is_some_and(|seen| seen.objects.iter().all(|noted| noted.1 != name))
+    }
+
     /// How many objects it holds.
     pub fn count(&self) -> usize {
         self.kinds.iter().map(|seen| seen.objects.len()).sum()
@@ -259,6 +265,9 @@ mod tests {
         let another = Item { uid: "another".to_owned(), ..same.clone() };
         assert!(index.holds(&pods, &same) && !index.holds(&pods, &another) && index.find(&pods, &another).is_some());
         assert!(index.has_namespace("shop") && !index.has_namespace("argo"));
+        // What could not be listed then may have been there.
+        assert!(snapshot.lacks(("", "pods"), "q") && !snapshot.lacks(("", "pods"), "p"));
+        assert!(!snapshot.lacks(("", "secrets"), "q") && !snapshot.lacks(("example.com", "gadgets"), "q"));
     }
 
     #[test]

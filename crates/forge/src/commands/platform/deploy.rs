@@ -189,10 +189,11 @@ async fn deploy(arguments: &Arguments, argo: &Argo, made: &Made<'_>, output: &mu
         return Ok(Exit::Done);
     }
     let record = if arguments.local {
-        let metrics = Metrics::default();
-        run::here(&place, &argocd, &run, &metrics, None, followed(&place, &run, Conducted::Here, output)).await?
+        let (metrics, mut interrupts) = (Metrics::default(), Interrupts::listen());
+        let follow = followed(&place, &run, Conducted::Here, &mut interrupts, output);
+        run::here(&place, &argocd, &run, &metrics, None, follow).await?
     } else {
-        followed(&place, &run, Conducted::ByJob, output).await?
+        followed(&place, &run, Conducted::ByJob, &mut Interrupts::keyboard(), output).await?
     };
     let Some(record) = record else { return Ok(Exit::Partial) };
     finish(arguments.output, &run, &record, output)
@@ -259,7 +260,7 @@ fn without_a_run(
     Ok(None)
 }
 
-/// Follows a run and draws it, until it has ended.
+/// Follows a run and draws it, until it has ended. Whoever was told to stop meanwhile knows it afterwards.
 ///
 /// # Errors
 /// When the Job of the run ends without ending the run.
@@ -267,6 +268,7 @@ pub(super) async fn followed(
     place: &Place,
     run: &RunPlan,
     conducted: Conducted,
+    interrupts: &mut Interrupts,
     output: &mut Output<'_>,
 ) -> Result<Option<Record>, Failure> {
     let who = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
@@ -276,13 +278,9 @@ pub(super) async fn followed(
         kept.runs.iter().filter(|stored| stored.plan.run != run.run).map(|stored| &stored.record).collect();
     let live = RefCell::new(Live::new(output.live).like(run, &earlier));
     let output = RefCell::new(output);
-    let mut interrupts = match conducted {
-        Conducted::Here => Interrupts::listen(),
-        Conducted::ByJob => Interrupts::keyboard(),
-    };
     let show = |record: &Record| live.borrow_mut().update(run, record, Timestamp::now(), &mut output.borrow_mut());
     let say = |text: &str| live.borrow().note(text, &mut output.borrow_mut());
-    follow::follow(place, run, conducted, &who, &mut interrupts, show, say).await
+    follow::follow(place, run, conducted, &who, interrupts, show, say).await
 }
 
 /// The report on stdout; the exit code says the same.

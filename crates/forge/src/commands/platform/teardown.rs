@@ -31,7 +31,7 @@ use crate::run::{self, prepare};
 use crate::run_report::{Format, document};
 use crate::runtime::block_on;
 use crate::teardown::inventory::{self, Began, Looked};
-use crate::teardown::{self, Found, Made, Options, Primitives, Teardown, rehearse};
+use crate::teardown::{self, Finished, Found, Made, Options, Primitives, Teardown, rehearse};
 
 /// Remove an environment, or a part of it, in reverse order, and say what is left
 ///
@@ -216,13 +216,15 @@ async fn removed(
     let context = (&found.place.cluster, &found.place.places);
     let teardown = Teardown::new(context, (&made.environment, &found.seen.sets), options, timeout);
     let begun = teardown.begin(&found, made, true, &mut |line: &str| output.say(line)).await?;
+    // From the first write to the last: an interrupt that is heard while nodes go also stops what would come after them.
+    let mut interrupts = Interrupts::listen();
     let mut ended: Option<(RunPlan, Record)> = None;
     if let Some(run) = run {
         let argocd = ArgoCd::through(&found.place.cluster, workflows).await?;
         let run = prepare::begin(&found.place, run, true).await?;
         output.say(&format!("run {}: {} nodes are to go", run.run, run.len()));
         let metrics = Metrics::default();
-        let follow = followed(&found.place, &run, Conducted::Here, output);
+        let follow = followed(&found.place, &run, Conducted::Here, &mut interrupts, output);
         let record = run::here(&found.place, &argocd, &run, &metrics, Some(&teardown), follow).await?;
         let Some(record) = record else { return Ok(Exit::Partial) };
         ended = Some((run, record));
@@ -231,7 +233,7 @@ async fn removed(
     let before = ended.as_ref().and_then(|(_, record)| record.header.removal.clone());
     let record = RefCell::new(before.unwrap_or_else(|| RemovalRecord::new(options.policy.as_str())));
     // What comes after the nodes comes only when all of them are gone.
-    let mut left = None;
+    let mut finished = Finished::Done(None);
     if teardown::all_gone(report.as_ref(), ended.as_ref().map(|(_, record)| record)) {
         let tools = Primitives {
             kubeconfig: &|| arguments.cluster.for_programs(),
@@ -239,21 +241,12 @@ async fn removed(
             timeout: std::time::Duration::from_secs(TIMEOUT.seconds()),
             inside: None,
         };
-        let (mut interrupts, run) = (Interrupts::listen(), ended.as_ref().map(|(run, _)| run));
+        let run = ended.as_ref().map(|(run, _)| run);
         let mut say = |line: &str| output.say(line);
         let looked = (&found, begun.as_ref());
-        let ended = teardown::finish(&teardown, looked, (run, &tools), &record, &mut interrupts, &mut say).await?;
-        let Some(ended) = ended else {
-            output.say("interrupted; run it again to go on");
-            return Ok(Exit::Partial);
-        };
-        left = ended;
+        finished = teardown::finish(&teardown, looked, (run, &tools), &record, &mut interrupts, &mut say).await?;
     }
-    let record = record.into_inner();
-    let (report, exit) = match report {
-        Some(report) => teardown::with_removal(report, record, left),
-        None => teardown::report_without_run(made, (record, left), started, NoRun::Done),
-    };
+    let (report, exit) = teardown::reported(made, (report, record.into_inner()), finished, started);
     output.data(&document(arguments.output, &report))?;
     if exit == Exit::Done {
         output.say(&format!(

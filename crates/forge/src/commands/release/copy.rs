@@ -13,7 +13,7 @@ use crate::output::{Output, Paint};
 use crate::release::{Release, Store, Which, copy};
 use crate::runtime::block_on;
 
-/// Copy a release, with its signatures, to another registry, or from and to a folder with an OCI layout
+/// Copy a release, with its signatures and attestations, to another registry, or from and to a folder with an OCI layout
 ///
 /// Byte by byte, so it keeps its digest and its signatures hold. A tag is never moved: another release of the same commit at the
 /// place it is copied to is refused.

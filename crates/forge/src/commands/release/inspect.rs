@@ -6,18 +6,20 @@ use clap::{Args, ValueEnum};
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::name::{EnvironmentName, clean};
+use forge_core::release::signature::attestation::said_type;
 use forge_core::release::{DEFAULT_LAYER, Limits};
 use serde_json::json;
 
 use super::{Format, RegistryArguments, objects};
 use crate::cli::Global;
 use crate::output::Output;
-use crate::release::{Release, Store, signatures};
+use crate::release::{Release, Store, attestations, signatures};
 use crate::runtime::block_on;
 
 /// Say what is in a release: what it was built from and by whom, its layers, objects and images
 ///
-/// Everything that is shown was compared with its digest; signatures are only counted, `forge release verify` verifies them.
+/// Everything that is shown was compared with its digest; signatures are only counted, and attestations listed by the types that they say,
+/// `forge release verify` verifies them.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The release
@@ -38,6 +40,9 @@ pub(super) struct Arguments {
     #[command(flatten)]
     registry: RegistryArguments,
 }
+
+/// The type of an attestation that does not say it, or cannot be read.
+const UNKNOWN: &str = "unknown";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -72,13 +77,16 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             }
             (None, format) => {
                 let found = signatures(&store, &release.manifest, &limits).await?;
-                let count = found.signatures.len() + usize::from(found.wrong.is_some());
+                let count = found.found.len() + usize::from(found.wrong.is_some());
+                let attested = attestations(&store, &release.manifest, &limits).await?;
+                let known = attested.found.iter().map(|envelope| said_type(envelope).unwrap_or(UNKNOWN));
+                let types: Vec<&str> = known.chain(attested.wrong.as_ref().map(|_| UNKNOWN)).collect();
                 match format {
-                    Format::Text => summary(&release, count),
+                    Format::Text => summary(&release, count, &types),
                     Format::Json => {
                         let document = json!({
                             "digest": release.manifest.digest, "size": release.size(), "signatures": count,
-                            "metadata": release.metadata,
+                            "attestations": types, "metadata": release.metadata,
                         });
                         format!("{document:#}\n")
                     }
@@ -91,7 +99,7 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
 }
 
 /// What is in a release, for people. What others wrote is shown without what could drive a terminal.
-fn summary(release: &Release, signatures: usize) -> String {
+fn summary(release: &Release, signatures: usize, attestations: &[&str]) -> String {
     let metadata = &release.metadata;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -111,6 +119,9 @@ fn summary(release: &Release, signatures: usize) -> String {
     }
     line("built by", &format!("{} {}", metadata.builder.name, metadata.builder.version));
     line("signatures", &if signatures == 0 { "none".to_owned() } else { format!("{signatures}, not verified here") });
+    for sort in attestations {
+        line("attested", &format!("{sort}, not verified here"));
+    }
     line("size", &format!("{} bytes", release.size()));
     for artifact in &metadata.artifacts {
         line("artifact", &format!("{}@{}", artifact.reference, artifact.digest));

@@ -13,7 +13,7 @@ use crate::output::{Output, Paint};
 use crate::release::{Place, Release, Store, copy};
 use crate::runtime::block_on;
 
-/// Pull a release, with its signatures, into a folder with an OCI layout
+/// Pull a release, with its signatures and attestations, into a folder with an OCI layout
 ///
 /// Everything is checked against its digest. The folder is made where it is not there; what a layout holds already stays. `forge
 /// release push` brings it into another registry, which need not be reachable from here.

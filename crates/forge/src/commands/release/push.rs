@@ -13,7 +13,7 @@ use crate::output::{Output, Paint};
 use crate::release::{Named, Place, Release, Store, copy};
 use crate::runtime::block_on;
 
-/// Push a release, with its signatures, from a folder with an OCI layout to where its project's releases are kept
+/// Push a release, with its signatures and attestations, from a folder with an OCI layout to where its project's releases are kept
 ///
 /// A release that is there already is not pushed again. A tag is never moved: another release of the same commit is refused.
 #[derive(Debug, Args)]

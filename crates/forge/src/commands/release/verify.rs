@@ -10,6 +10,7 @@ use forge_core::name::clip;
 use forge_core::release::Limits;
 use forge_core::release::key::{KeyName, PublicKey, TrustedKey};
 use forge_core::release::policy::SignaturePolicy;
+use forge_core::release::signature::attestation::PredicateType;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -19,10 +20,11 @@ use crate::output::{Output, Paint};
 use crate::release::{Release, Store, judged};
 use crate::runtime::block_on;
 
-/// Verify a release: all of its bytes, and its signatures
+/// Verify a release: all of its bytes, its signatures, and what is attested of it
 ///
 /// A tag is looked up once; from then on only the digest counts, which is what is printed. Without --key and --policy no signature
-/// is asked for, and that is said. With several --key one of them is enough; a policy says how many must have signed.
+/// is asked for, and that is said. With several --key one of them is enough; a policy says how many must have signed. Of each type of
+/// attestation that --attestation or the policy names there must be one by one of the keys.
 ///
 /// Exit codes: 0 it is what it says and signed as asked for, 3 it is damaged or no release, 6 it is not signed as asked for.
 #[derive(Debug, Args)]
@@ -39,6 +41,9 @@ pub(super) struct Arguments {
     /// A file of kind SignaturePolicy
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     policy: Option<PathBuf>,
+    /// A type of attestation that there must be too, as a URI; needs --key or --policy
+    #[arg(long, value_name = "TYPE")]
+    attestation: Vec<PredicateType>,
     /// How to write it
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -70,12 +75,22 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             (Some(_), []) => format!("{good} {}; it is not signed, and the policy lets that pass", metadata.project),
             (Some(_), names) => format!("{good} {}, signed by {}", metadata.project, names.join(", ")),
         });
+        let attested: Vec<(&PredicateType, Vec<&str>)> = judged
+            .iter()
+            .flat_map(|judged| &judged.attestations)
+            .map(|(sort, keys)| (sort, keys.iter().map(KeyName::as_str).collect()))
+            .collect();
+        for (sort, names) in &attested {
+            output.say(&format!("attested {sort} by {}", names.join(", ")));
+        }
         match arguments.output {
             Format::Text => output.data(&format!("{digest}\n"))?,
             Format::Json => {
+                let attested: Vec<_> =
+                    attested.iter().map(|(sort, names)| json!({"type": sort.as_str(), "by": names})).collect();
                 let document = json!({
                     "digest": digest, "project": metadata.project, "commit": metadata.source.commit,
-                    "version": metadata.version, "signedBy": signed,
+                    "version": metadata.version, "signedBy": signed, "attestations": attested,
                     "until": judged.as_ref().and_then(|judged| judged.until),
                 });
                 output.data(&format!("{document:#}\n"))?;
@@ -85,8 +100,24 @@ pub(super) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     })?
 }
 
-/// What is asked of signatures, if anything is.
+/// What is asked of signatures and attestations, if anything is.
 fn policy(arguments: &Arguments) -> Result<Option<SignaturePolicy>, Failure> {
+    let policy = of_keys(arguments)?;
+    let wanted = arguments.attestation.iter().cloned();
+    match policy {
+        None if !arguments.attestation.is_empty() => {
+            let message = "an attestation is asked for, and nobody says whose counts";
+            Err(Failure::new(Code::BadArgument, message).hint("add --key or --policy"))
+        }
+        policy => Ok(policy.map(|mut policy| {
+            policy.attestations.extend(wanted);
+            policy
+        })),
+    }
+}
+
+/// Whose signatures count, if any are asked for.
+fn of_keys(arguments: &Arguments) -> Result<Option<SignaturePolicy>, Failure> {
     if let Some(path) = &arguments.policy {
         let shown = clip(&path.display().to_string());
         let text = read_file(path, Code::BadSignaturePolicy)?;

@@ -79,7 +79,7 @@ impl Conductor<'_> {
             // What Argo CD shows may be older than what is.
             if finish.fell.len() > known || finish.asked.elapsed() > Duration::from_secs(5) {
                 finish.asked = now;
-                self.refresh(&down);
+                self.relook(&down);
                 return Ok(None);
             }
         }

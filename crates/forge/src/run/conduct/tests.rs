@@ -9,29 +9,13 @@ use secrecy::SecretString;
 use super::workflow::MOST_IN_VAIN;
 use super::*;
 use crate::cluster::fake::{Fake, served};
+use crate::run::sample;
 
 const WORKFLOW: &str = "forge-r-1";
 
-/// A run of nodes that wait for the one before.
-fn plan(nodes: &[String]) -> Arc<RunPlan> {
-    let task = |(place, name): (usize, &String)| {
-        let before: Vec<usize> = place.checked_sub(1).into_iter().collect();
-        json!({"id": format!("argocd/{name}"), "before": before, "node": {
-            "id": format!("argocd/{name}"), "application": format!("argocd/{name}"),
-            "content": {"type": "revisions", "revisions": []}, "timeouts": {"sync": "5m", "health": "5m"},
-            "retry": {"limit": 1, "backoff": "5s", "factor": 2, "max": "1m"},
-        }})
-    };
-    let tasks: Vec<Value> = nodes.iter().enumerate().map(task).collect();
-    let plan = json!({
-        "run": "r-1", "environment": "dev", "scope": "platform", "timeout": "1h", "runner": "plugin",
-        "plan": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "tasks": tasks,
-    });
-    Arc::new(serde_json::from_value(plan).unwrap())
-}
-
+/// A run of two nodes, of which one waits for the other.
 fn two() -> Arc<RunPlan> {
-    plan(&["db".to_owned(), "api".to_owned()])
+    Arc::new(sample::chain(&["db", "api"]))
 }
 
 /// A cluster that holds these Workflows.
@@ -161,24 +145,49 @@ async fn a_workflow_that_left_nodes_out_is_replaced_by_another_one_and_its_agent
     assert!(!fake.writes.iter().any(|write| write.starts_with("DELETE")), "{:?}", fake.writes);
 }
 
-#[tokio::test]
-async fn at_its_end_a_run_asks_about_everything_that_left_the_window_and_waits_for_no_comparison() {
-    let names: Vec<String> = (0..4 * REFRESHES).map(|number| format!("n{number}")).collect();
-    let plan = plan(&names);
-    let (place, _) = cluster(Vec::new()).await;
-    let asked = Arc::new(Mutex::new(BTreeSet::new()));
-    let seen = asked.clone();
-    // An Argo CD that never comes to an end.
+/// An Argo CD that never comes to an end, and what it was asked for.
+async fn endless() -> (ArgoCd, watch::Receiver<BTreeSet<String>>) {
+    let (asked, seen) = watch::channel(BTreeSet::new());
     let router = axum::Router::new().fallback(move |uri: Uri| async move {
-        seen.lock().unwrap().insert(uri.path().to_owned());
+        asked.send_modify(|all| {
+            all.insert(uri.path().to_owned());
+        });
         std::future::pending::<&'static str>().await
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let argocd = argocd(&format!("http://{}", listener.local_addr().unwrap()));
     tokio::spawn(async move { axum::serve(listener, router).await });
+    (argocd, seen)
+}
+
+#[tokio::test]
+async fn at_its_end_a_run_asks_about_everything_that_left_the_window_and_waits_for_no_comparison() {
+    let names: Vec<String> = (0..4 * REFRESHES).map(|number| format!("n{number}")).collect();
+    let plan = Arc::new(sample::chain(&names));
+    let (place, _) = cluster(Vec::new()).await;
+    let (argocd, asked) = endless().await;
     let mut conductor = conductor(&place, &argocd, &plan, "Running");
     let nodes: Vec<NodeId> = plan.nodes().map(|node| node.id.clone()).collect();
     conductor.refresh(&nodes);
     conductor.refreshed().await;
-    assert_eq!(asked.lock().unwrap().len(), names.len());
+    assert_eq!(asked.borrow().len(), names.len());
+}
+
+#[tokio::test]
+async fn what_fell_at_the_end_is_compared_at_once_however_much_has_left_the_window() {
+    let mut names: Vec<String> = (0..4 * REFRESHES).map(|number| format!("n{number}")).collect();
+    names.push("fell".to_owned());
+    let plan = Arc::new(sample::chain(&names));
+    let (place, _) = cluster(Vec::new()).await;
+    let (argocd, mut asked) = endless().await;
+    let mut conductor = conductor(&place, &argocd, &plan, "Running");
+    let nodes: Vec<NodeId> = plan.nodes().map(|node| node.id.clone()).collect();
+    let (fell, left) = nodes.split_last().unwrap();
+    conductor.refresh(left);
+    let patience = Duration::from_secs(20);
+    let busy = asked.wait_for(|asked| asked.len() == REFRESHES);
+    drop(tokio::time::timeout(patience, busy).await.unwrap().unwrap());
+    conductor.relook(std::slice::from_ref(fell));
+    let compared = asked.wait_for(|asked| asked.iter().any(|path| path.ends_with("/fell")));
+    drop(tokio::time::timeout(patience, compared).await.unwrap().unwrap());
 }

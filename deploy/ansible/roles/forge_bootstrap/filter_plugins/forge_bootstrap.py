@@ -1,4 +1,4 @@
-"""What the role has to decide itself: which objects are made, and when an installation is proven.
+"""What the role has to decide itself: which objects are made, when an installation is proven, and which pods keep it from that.
 
 The second is what crates/forge-core/src/install/proof.rs has: every Deployment and StatefulSet of a release runs the images
 that its chart names and is available, every definition is established. Helm's word alone is not enough.
@@ -183,6 +183,51 @@ def reasons(objects, results):
     return found
 
 
+def sets_of(sets, release):
+    """Those of the StatefulSets that are of a release, and say by which labels their pods are found."""
+    wanted = {"meta.helm.sh/release-name": release["chart"], "meta.helm.sh/release-namespace": release["namespace"]}
+    found = []
+    for item in sets:
+        marks = item["metadata"].get("annotations") or {}
+        selected = item.get("spec", {}).get("selector", {}).get("matchLabels")
+        if selected and all(marks.get(k) == v for k, v in wanted.items()):
+            found.append(item)
+    return found
+
+
+def is_unseen(item):
+    """Whether Kubernetes has still to look at what this is told to be."""
+    return (item.get("status") or {}).get("observedGeneration", 0) < item["metadata"].get("generation", 0)
+
+
+def unseen(sets, release):
+    """The StatefulSets of a release that Kubernetes has still to look at."""
+    return [item["metadata"]["name"] for item in sets_of(sets, release) if is_unseen(item)]
+
+
+def is_in_the_way(item, pod):
+    """Whether a StatefulSet waits for this pod in vain: as is_in_the_way of crates/forge-core/src/install/proof.rs has it."""
+    strategy = item["spec"].get("updateStrategy") or {}
+    # Pods that somebody keeps back are his.
+    kept = strategy.get("type") == "OnDelete" or (strategy.get("rollingUpdate") or {}).get("partition", 0) > 0
+    metadata = pod["metadata"]
+    owned = any(o.get("uid") == item["metadata"]["uid"] for o in metadata.get("ownerReferences") or [])
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    wanted = (item.get("status") or {}).get("updateRevision")
+    revision = (metadata.get("labels") or {}).get("controller-revision-hash")
+    other = bool(wanted and revision and wanted != revision)
+    return not is_unseen(item) and not kept and owned and "deletionTimestamp" not in metadata and not ready and other
+
+
+def in_the_way(results):
+    """The pods that StatefulSets wait for in vain, by name; each result is what was seen of the pods of one of them."""
+    found = []
+    for result in results:
+        found += [pod["metadata"]["name"] for pod in result["resources"] if is_in_the_way(result["item"], pod)]
+    return found
+
+
 class FilterModule:
     """The filters of the role."""
 
@@ -196,4 +241,7 @@ class FilterModule:
             "forge_bootstrap_parts": parts,
             "forge_bootstrap_faults": faults,
             "forge_bootstrap_reasons": reasons,
+            "forge_bootstrap_sets_of": sets_of,
+            "forge_bootstrap_unseen": unseen,
+            "forge_bootstrap_in_the_way": in_the_way,
         }
