@@ -48,13 +48,10 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// The one that tests share: `argo`, or what `FORGE_SANDBOX_ARGO` names.
+    /// The one that tests share.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Platform> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            let name = std::env::var("FORGE_SANDBOX_ARGO").unwrap_or_else(|_| "argo".to_owned());
-            Self::up(&name)
-        })
+        SHARED.get_or_init(|| Self::up("argo"))
     }
 
     /// Brings one up, or fails the test.

@@ -75,9 +75,15 @@ pub fn built_binary(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not built beside {}: `make build` does it", own.display()))
 }
 
+/// What a sandbox of tests is called: its usual name, or what `FORGE_SANDBOX_<NAME>` says, so that several campaigns of one kind
+/// can go on beside each other.
+fn called(usual: &str) -> String {
+    std::env::var(format!("FORGE_SANDBOX_{}", usual.to_uppercase())).unwrap_or_else(|_| usual.to_owned())
+}
+
 /// Runs the sandbox's own command line.
 pub fn forge_sandbox(name: &str, args: &[&str]) -> Ended {
-    run(Command::new(binary()).args(["--name", name]).args(args), None)
+    run(Command::new(binary()).args(["--name", &called(name)]).args(args), None)
 }
 
 /// Runs a program to its end.
@@ -137,7 +143,7 @@ impl Sandbox {
             .unwrap_or_else(|error| panic!("`up --output json` says something else: {error}\n{}", ended.stdout));
         let text = |pointer: &str| said.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         Self {
-            name: name.to_owned(),
+            name: called(name),
             kubeconfig: text("/kubeconfig").into(),
             registry: text("/registry"),
             git: Git { url: text("/git/url"), user: text("/git/user"), password: text("/git/password") },
