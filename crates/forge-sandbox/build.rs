@@ -1,15 +1,20 @@
 //! Embeds every source and recipe of `sandbox/` by its path, so that a new Go file cannot be forgotten.
+//!
+//! Checkouts share one target directory: what is written holds the texts, and the folder is watched where this checkout has it, so that
+//! none is built with the sources of another.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+/// From the manifest.
+const FOLDER: &str = "../../sandbox";
 /// How names of sources end. Tools leave other files beside them.
 const SOURCES: [&str; 5] = [".go", "go.mod", "go.sum", ".rs", ".json"];
 
 fn main() -> io::Result<()> {
     let variable = |name| env::var_os(name).map(PathBuf::from).ok_or(io::ErrorKind::NotFound);
-    let root = fs::canonicalize(variable("CARGO_MANIFEST_DIR")?.join("../../sandbox"))?;
+    let root = fs::canonicalize(variable("CARGO_MANIFEST_DIR")?.join(FOLDER))?;
     let mut files = Vec::new();
     collect(&root, &mut files)?;
     files.sort();
@@ -17,13 +22,13 @@ fn main() -> io::Result<()> {
     let mut source = String::from("&[\n");
     for file in &files {
         let name = file.strip_prefix(&root).unwrap_or(file);
-        let _ = writeln!(source, "    ({name:?}, include_str!({file:?})),");
+        let _ = writeln!(source, "    ({name:?}, {:?}),", fs::read_to_string(file)?);
     }
     source.push_str("]\n");
     fs::write(variable("OUT_DIR")?.join("sandbox.rs"), source)?;
 
     let mut stdout = io::stdout().lock();
-    io::Write::write_all(&mut stdout, format!("cargo::rerun-if-changed={}\n", root.display()).as_bytes())
+    io::Write::write_all(&mut stdout, format!("cargo::rerun-if-changed={FOLDER}\n").as_bytes())
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
