@@ -41,6 +41,7 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@$(SETUP) crds
 	@cargo test --workspace --locked --quiet
 	@cd sandbox/services && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
+	@cd sandbox/oci-client && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 
 .PHONY: cluster
 cluster: build ## Only the tests that need a cluster, on a sandbox of their own (root)
@@ -57,7 +58,7 @@ bench: ## What operations and runs cost, side by side with what people use today
 	@tools/bench-run
 
 .PHONY: bench-run
-bench-run: ## Only what runs cost, on the real Argo; FORGE_BENCH_SIZES=100 and others choose, see bench-run.rs
+bench-run: ## Only what runs and refreshes cost, on the real Argo; FORGE_BENCH_SIZES=100 and others choose, see bench-run.rs
 	@$(SETUP) rust
 	@$(BENCH_BUILD) --bin bench-run
 	@tools/bench-run

@@ -1,6 +1,7 @@
 //! What the plugin of Argo CD costs, for `make bench`: renders of one release as processes, cold and warm, alone and many at a time,
-//! beside `helm template` and `kustomize build` of the same resources where the sandbox's build cache has these programs; and the memory of
-//! the largest release that it may render. Figures for people; nothing about time is asserted.
+//! beside a client on the Go OCI client library that pulls and unpacks the same release, and `helm template` and `kustomize build` of the
+//! same resources, where the sandbox's build cache has these programs; and the memory of the largest release that it may render. Figures
+//! for people; nothing about time is asserted.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -138,8 +139,8 @@ impl Ground {
         self.write(&format!("repo/dev/apps/{project}/release.yaml"), &text)
     }
 
-    /// Builds a release of a folder and pushes it, as people do.
-    fn released(&self, source: &str, project: &str) -> Measured<()> {
+    /// Builds a release of a folder and pushes it, as people do. Gives how others name it.
+    fn released(&self, source: &str, project: &str) -> Measured<String> {
         let mut command = Command::new(&self.forge);
         command.args(["release", "build"]).arg(self.path(source)).args(["--project", project, "--commit"]);
         command.arg(commit(project).as_str()).arg("--push").arg(format!("{}/{PREFIX}", self.served.host()));
@@ -148,7 +149,9 @@ impl Ground {
             return Err(format!("release build: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        self.point(project, &said.trim().rsplit('@').next().unwrap_or_default().parse::<Digest>()?)
+        let digest = said.trim().rsplit('@').next().unwrap_or_default().parse::<Digest>()?;
+        self.point(project, &digest)?;
+        Ok(format!("{}/{PREFIX}/{project}@{digest}", self.served.host()))
     }
 
     /// Stores a release by hand.
@@ -296,7 +299,7 @@ pub fn measure(forge: &Path) -> Measured<String> {
     ground.write("kustomize/kustomization.yaml", "resources: [all.yaml]\n")?;
     ground.write("chart/Chart.yaml", "apiVersion: v2\nname: bench\nversion: 1.0.0\n")?;
     ground.write("chart/templates/all.yaml", &text)?;
-    ground.released("plain", project)?;
+    let reference = ground.released("plain", project)?;
 
     let mut lines = format!(
         "render     {RESOURCES} resources, {} KiB, from {} on loopback; cold is with an empty cache of its own\n",
@@ -304,17 +307,26 @@ pub fn measure(forge: &Path) -> Measured<String> {
         ground.served.as_str()
     );
     let nothing = || -> Measured<()> { Ok(()) };
-    let colds = ground.path("cold");
-    let emptied = || -> Measured<()> { if colds.exists() { Ok(fs::remove_dir_all(&colds)?) } else { Ok(()) } };
+    let emptied = || -> Measured<()> {
+        for folder in ["cold", "pulled"].map(|name| ground.path(name)).into_iter().filter(|folder| folder.exists()) {
+            fs::remove_dir_all(folder)?;
+        }
+        Ok(())
+    };
     // Once, so that all of them find it.
     timed((1, 1), |_| ground.render(project, "warm"), nothing)?;
     let (helm, kustomize) = (built("helm", "helm"), built("kustomize", "kustomize"));
+    let client = built("oci-client", "oci-client");
     for series in SERIES {
         let cold = timed(series, |n| ground.render(project, &format!("cold/{n}")), emptied)?;
         row(&mut lines, "plugin, cold", series.0, cold, "");
         let warm = timed(series, |_| ground.render(project, "warm"), nothing)?;
         let wanted = if series.0 == 1 { "   (wanted: p50 at most 5 ms)" } else { "" };
         row(&mut lines, "plugin, warm", series.0, warm, wanted);
+        if let Some(client) = &client {
+            let pulls = timed(series, |n| pull(&ground, client, &reference, n), emptied)?;
+            row(&mut lines, "pull and untar", series.0, pulls, "");
+        }
         if let Some(helm) = &helm {
             row(&mut lines, "helm template", series.0, timed(series, |_| helm_template(&ground, helm), nothing)?, "");
         }
@@ -323,7 +335,8 @@ pub fn measure(forge: &Path) -> Measured<String> {
             row(&mut lines, "kustomize build", series.0, build, "");
         }
     }
-    for (name, there) in [("helm", helm.is_some()), ("kustomize", kustomize.is_some())] {
+    let programs = [("oci-client", client.is_some()), ("helm", helm.is_some()), ("kustomize", kustomize.is_some())];
+    for (name, there) in programs {
         if !there {
             let _ =
                 writeln!(lines, "           no {name} in the sandbox's build cache: `forge sandbox build` makes it");
@@ -372,6 +385,14 @@ pub fn measure(forge: &Path) -> Measured<String> {
     memory("largest output", &mut ground.render(dense, "cold/dense"), &all)?;
     memory("the same, warm", &mut ground.render(dense, "cold/dense"), "")?;
     Ok(lines)
+}
+
+/// Pulls a release and unpacks its layers, into a folder of its own, with a client on the Go OCI client library.
+fn pull(ground: &Ground, client: &Path, reference: &str, n: usize) -> Command {
+    let mut command = Command::new(client);
+    command.args(["pull", "--plain-http", reference]).arg(ground.path(&format!("pulled/{n}")));
+    scrubbed(&mut command, ground.folder.path());
+    command
 }
 
 fn helm_template(ground: &Ground, helm: &Path) -> Command {

@@ -5,11 +5,13 @@
 //!
 //! `FORGE_SEED` and `FORGE_CHANGES` replay and lengthen a campaign of changes: `make soak` sets them.
 
+mod clients;
 mod platform;
 mod public;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -308,6 +310,28 @@ fn source(node: &str, round: &str, image: &str) -> Vec<File> {
 /// The commit of a release: another one in every process, because a sandbox that is kept has the releases of earlier ones.
 fn commit(of: &str) -> CommitId {
     releases::commit(&format!("{of} {}", std::process::id()))
+}
+
+/// What the plugin renders of a release, started as Argo CD starts it, in a repository that points to it.
+fn rendered(bare: &Bare, releases: &Releases, environment: &str, node: &str, pointer: &Pointer) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("repository");
+    let options = Options::new(environment, "https://git.example.com/platform.git", "");
+    let pointers = BTreeMap::from([(node.to_owned(), pointer.clone())]);
+    let nodes = [TwinNode::new(node, &[], Vec::new())];
+    for (path, text) in twin::released(&options, &releases.registry(), &nodes, &pointers) {
+        let file = repository.join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    let plugin = folder.path().join("catalyst-forge-cmp");
+    symlink(bare.environment.platform.binary.canonicalize().unwrap(), &plugin).unwrap();
+    let mut command = Command::new(plugin);
+    command.arg("generate").current_dir(repository.join(environment).join("apps").join(node_id(node)));
+    command.env_clear().env("TMPDIR", folder.path()).env("FORGE_CMP_CACHE", folder.path().join("cache"));
+    let ended = run(command.env(PLAIN_HTTP, releases.host()), None);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{node}");
+    ended.stdout
 }
 
 /// The digest of an image.

@@ -3,19 +3,18 @@
 //! meant: images are fixed by digests, and there is a receipt.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forge_core::release::{ImageReference, Limits, RECEIPT, documents};
 use forge_testkit::modules;
-use forge_testkit::releases::{PLAIN_HTTP, Releases};
+use forge_testkit::releases::Releases;
 use forge_testkit::sandbox::{Sandbox, run};
-use forge_testkit::twin::{self, Options, Pointer, TwinNode, node_id};
+use forge_testkit::twin::{Pointer, node_id};
 use serde_json::Value;
 
-use super::commit;
 use super::world::{World, fixed};
+use super::{commit, rendered};
 use crate::install::Bare;
 
 /// The Kubernetes that charts are told of.
@@ -82,7 +81,6 @@ struct Ground {
     releases: Releases,
     world: World,
     modules: BTreeMap<&'static str, PathBuf>,
-    folder: tempfile::TempDir,
 }
 
 impl Ground {
@@ -93,7 +91,7 @@ impl Ground {
         let folders = modules::folders(&modules::PUBLIC).unwrap();
         let modules = modules::PUBLIC.iter().map(|(module, _)| *module).zip(folders).collect();
         let releases = Releases::new(bare.environment.platform);
-        Self { bare, releases, world: World::start(), modules, folder: tempfile::tempdir().unwrap() }
+        Self { bare, releases, world: World::start(), modules }
     }
 
     fn sandbox(&self) -> &Sandbox {
@@ -153,27 +151,6 @@ impl Ground {
         )
     }
 
-    /// What the plugin renders of a release, in a repository that points to it.
-    fn rendered(&self, public: &Public, pointer: &Pointer) -> String {
-        let repository = self.folder.path().join(public.name);
-        let options = Options::new(ENVIRONMENT, "https://git.example.com/public.git", "");
-        let pointers = BTreeMap::from([(public.name.to_owned(), pointer.clone())]);
-        let nodes = [TwinNode::new(public.name, &[], Vec::new())];
-        for (path, text) in twin::released(&options, &self.releases.registry(), &nodes, &pointers) {
-            let file = repository.join(path);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        }
-        let plugin = repository.join("catalyst-forge-cmp");
-        symlink(self.bare.environment.platform.binary.canonicalize().unwrap(), &plugin).unwrap();
-        let mut command = Command::new(plugin);
-        command.arg("generate").current_dir(repository.join(ENVIRONMENT).join("apps").join(node_id(public.name)));
-        command.env_clear().env("TMPDIR", self.folder.path()).env("FORGE_CMP_CACHE", self.folder.path().join("cache"));
-        let ended = run(command.env(PLAIN_HTTP, self.releases.host()), None);
-        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{}", public.name);
-        ended.stdout
-    }
-
     /// Where objects of these texts are to be is there; gives what was made for it.
     fn made_room(&self, texts: [&str; 2]) -> BTreeSet<String> {
         let all = texts.map(|text| documents("rendered", text.as_bytes(), &Limits::default()).unwrap());
@@ -213,7 +190,7 @@ impl Ground {
         let sandbox = self.sandbox();
         let plain = self.plain(public);
         let pointer = self.released(public);
-        let rendered = self.rendered(public, &pointer);
+        let rendered = rendered(&self.bare, &self.releases, ENVIRONMENT, public.name, &pointer);
         room.extend(self.made_room([&plain, &rendered]));
         let definitions = public.definitions.map(|(module, path)| self.kustomized(&self.modules[module].join(path)));
         if let Some(definitions) = &definitions {
