@@ -1,9 +1,11 @@
 //! What a run costs on the real Argo, for `make bench`: the example's graph by three ways one after the other ([`ways`]),
-//! chains under different ticks ([`ticks`]), and graphs of growing size ([`scale`]); and what a rendering of a release costs, which needs
-//! no Argo ([`render`]). Figures for people; nothing about time is asserted.
+//! chains under different ticks ([`ticks`]), and graphs of growing size ([`scale`]); what a hard refresh costs in Argo CD, by the plugin and by
+//! other sources ([`refresh`]); and what a rendering of a release costs, which needs no Argo ([`render`]). Figures for people; nothing about
+//! time is asserted.
 
 pub mod growth;
 pub mod processes;
+pub mod refresh;
 pub mod render;
 pub mod scale;
 pub mod ticks;

@@ -57,10 +57,15 @@ impl Hops {
 
     /// The one that this share of all does not exceed; 0 if there are none.
     pub fn quantile(&self, share: f64) -> f64 {
-        let last = self.seconds.len().saturating_sub(1);
-        let place = (share * self.seconds.len() as f64) as usize;
-        self.seconds.get(place.min(last)).copied().unwrap_or(0.0)
+        quantile(&self.seconds, share)
     }
+}
+
+/// The one that this share of sorted figures does not exceed; 0 if there are none.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let place = (share * sorted.len() as f64) as usize;
+    sorted.get(place.min(last)).copied().unwrap_or(0.0)
 }
 
 /// Seconds from one moment to a later one.

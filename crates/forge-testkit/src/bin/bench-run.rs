@@ -1,16 +1,19 @@
-//! `make bench-run`: what a run costs on the real Argo, on a sandbox named `bench`. First the example's 46 nodes with real
-//! pods by three ways one after the other, then chains under different ticks, then graphs of growing size. Nothing here is asserted: machines are shared and
-//! noisy, and a figure is for people to judge.
+//! `make bench-run`: what runs and refreshes cost on the real Argo, on a sandbox named `bench`. First a hard refresh of the example's 46 Applications
+//! in Argo CD, through the plugin, of plain directories and of OCI sources; then its 46 nodes with real pods by three ways one after the other, then
+//! chains under different ticks, then graphs of growing size. Nothing here is asserted: machines are shared and noisy, and a figure is for people to judge.
 //!
 //! The sandbox is left to whoever started this: `tools/bench-run` takes it down. What can be chosen, by environment:
+//! `FORGE_BENCH_REFRESH` (5) how often each set of Applications is refreshed, 0 for not at all;
 //! `FORGE_BENCH_SCALE` (3.0) what the times of the example are multiplied with; `FORGE_BENCH_WAYS` (plugin,pod,waves);
 //! `FORGE_BENCH_TICKS` (50,100,200); `FORGE_BENCH_SIZES` (100,300,1000); `FORGE_BENCH_WORKLOAD` (kwok; configmap); `FORGE_BENCH_SEED`.
+//! A list that is empty leaves its part out.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
 use std::str::FromStr;
 
+use forge_testkit::bench::refresh;
 use forge_testkit::bench::scale::{self, Workload};
 use forge_testkit::bench::ticks;
 use forge_testkit::bench::ways::{self, Outcome, Way};
@@ -18,6 +21,8 @@ use forge_testkit::bench::{Measured, say};
 use forge_testkit::platform::Platform;
 
 const SEED: u64 = 20_260_101;
+/// How often each set of Applications is refreshed.
+const REFRESHES: usize = 5;
 /// The example becomes ready within seconds, to be watched; real applications take their time.
 const SCALE: f64 = 3.0;
 const TICKS: &str = "50,100,200";
@@ -26,6 +31,7 @@ const SIZES: &str = "100,300,1000";
 fn main() -> Result<(), Box<dyn Error>> {
     // What is wrong is said before an hour has passed.
     let seed: u64 = chosen("FORGE_BENCH_SEED", SEED)?;
+    let refreshes: usize = chosen("FORGE_BENCH_REFRESH", REFRESHES)?;
     let scale: f64 = chosen("FORGE_BENCH_SCALE", SCALE)?;
     let sizes: Vec<usize> = listed("FORGE_BENCH_SIZES", SIZES, |size| size.parse().ok())?;
     let ticks: Vec<u32> = listed("FORGE_BENCH_TICKS", TICKS, |tick| tick.parse().ok())?;
@@ -34,9 +40,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let workload = Workload::named(&workload).ok_or_else(|| format!("FORGE_BENCH_WORKLOAD: `{workload}` is none"))?;
 
     let platform: &'static Platform = Box::leak(Box::new(Platform::up("bench")));
-    ways::warm_up(platform)?;
-    let (mut outcomes, mut ticked, mut figures) = (Vec::new(), Vec::new(), Vec::new());
-    let done = measure(platform, scale, &ways, &mut outcomes).and_then(|()| {
+    let (mut refreshed, mut outcomes, mut ticked, mut figures) = (None, Vec::new(), Vec::new(), Vec::new());
+    let mut refreshing = || -> Measured<()> {
+        if refreshes > 0 {
+            let outcome = refreshed.insert(refresh::measure(platform, refreshes)?);
+            say_so_far(&refresh::table(outcome));
+        }
+        Ok(())
+    };
+    let done = refreshing().and_then(|()| {
+        if ways.is_empty() && ticks.is_empty() && sizes.is_empty() {
+            return Ok(());
+        }
+        ways::warm_up(platform)?;
+        measure(platform, scale, &ways, &mut outcomes)?;
         for tick in &ticks {
             ticked.push(ticks::measure(platform, *tick)?);
             say_so_far(&ticks::table(&ticked));
@@ -48,6 +65,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     });
     // What was measured is not lost to what failed after it.
+    if let Some(refreshed) = &refreshed {
+        println!("\nrefresh: a hard refresh in Argo CD of the same objects, from one Git server and one registry");
+        println!("{}", refresh::table(refreshed));
+    }
     if !outcomes.is_empty() {
         println!(
             "\nrun: 46 nodes with real pods on the real Argo, one way after the other; times of the example × {scale}"
