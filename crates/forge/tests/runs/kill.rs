@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::stage::{Stage, names};
 
 /// What can be lost, in the order in which the short slice of `make test` meets it.
-const TARGETS: [&str; 10] = [
+pub(crate) const TARGETS: [&str; 10] = [
     "plugin",
     "executor",
     "kube-apiserver",
@@ -107,14 +107,16 @@ fn victims(sandbox: &Sandbox, target: &str, run_name: &str) -> Vec<u32> {
     processes(pid(&status["initPid"]).unwrap_or(0), words)
 }
 
-/// Kills a target. One that has not started is waited for: a kill that meets nobody tests nothing. False if the run was
-/// over before there was anybody.
-fn kill(sandbox: &Sandbox, target: &str, run_name: &str) -> bool {
+/// Whether a run has ended, as far as the API server can tell.
+fn is_over(sandbox: &Sandbox, run_name: &str) -> bool {
     let header = format!("forge-run-{run_name}-0");
-    let over = || {
-        let found = sandbox.try_kubectl(&["get", "configmap", &header, "-n", "argo", "-o", "jsonpath={.data}"], None);
-        found.stdout.contains("verdict")
-    };
+    let found = sandbox.try_kubectl(&["get", "configmap", &header, "-n", "argo", "-o", "jsonpath={.data}"], None);
+    found.stdout.contains("verdict")
+}
+
+/// Kills a target, and has the sandbox start again what nobody else does. One that has not started is waited for: a kill that
+/// meets nobody tests nothing. False if all was over before there was anybody.
+pub(crate) fn lose(sandbox: &Sandbox, target: &str, run_name: &str, mut over: impl FnMut() -> bool) -> bool {
     let victims = eventually(&format!("there is a {target} to kill"), Duration::from_secs(60), || {
         // Whatever is lost after the end disturbs nobody.
         if over() {
@@ -130,6 +132,13 @@ fn kill(sandbox: &Sandbox, target: &str, run_name: &str) -> bool {
         // The whole pod, not only its process.
         let selector = format!("workflows.argoproj.io/component=agent,workflows.argoproj.io/workflow=forge-{run_name}");
         sandbox.try_kubectl(&["delete", "pods", "-n", "argo", "-l", &selector, "--grace-period=0", "--force"], None);
+    }
+    if !victims.is_empty() && ["kube-apiserver", "etcd"].contains(&target) {
+        // One that meets the process while it dies says so; the next one starts it.
+        eventually("the sandbox is repaired", Duration::from_secs(90), || {
+            let up = sandbox.command(&["up"]);
+            if up.code == 0 { Ok(()) } else { Err(up.stderr) }
+        });
     }
     !victims.is_empty()
 }
@@ -158,7 +167,7 @@ fn whatever_is_killed_the_goal_is_reached_in_order_and_nothing_is_synced_twice()
 /// Kubernetes starts what dies again and again later each time. No long-lived process dies as often as in a campaign, so
 /// its pod is replaced before it comes to that. The workflow-controller is replaced in any case: after the API server was
 /// away, its two watches of ConfigMaps (3.7.6) spin and log without end, which is half of a machine like this.
-fn fresh(sandbox: &Sandbox) {
+pub(crate) fn fresh(sandbox: &Sandbox) {
     let pods = |namespace: &str| -> Vec<Value> {
         let list = sandbox.kubectl(&["get", "pods", "-n", namespace, "-o", "json"]);
         let list: Value = serde_json::from_str(&list).unwrap();
@@ -221,19 +230,11 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     for target in targets {
         // The moment is what is random here, so it is drawn and not waited for.
         std::thread::sleep(Duration::from_millis(300 + 100 * u64::try_from(random.below(60)).unwrap()));
-        let hit = kill(sandbox, target, &run_name);
+        let hit = lose(sandbox, target, &run_name, || is_over(sandbox, &run_name));
         let at = start.elapsed().as_secs_f64();
         told.push(format!("{target} after {at:.1} s{}", if hit { "" } else { " (the run was over)" }));
         if !hit {
             missed.push(*target);
-            continue;
-        }
-        if ["kube-apiserver", "etcd"].contains(target) {
-            // One that meets the process while it dies says so; the next one starts it.
-            eventually("the sandbox is repaired", Duration::from_secs(90), || {
-                let up = sandbox.command(&["up"]);
-                if up.code == 0 { Ok(()) } else { Err(up.stderr) }
-            });
         }
     }
     let told = told.join(", ");

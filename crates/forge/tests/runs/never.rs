@@ -11,7 +11,7 @@ use crate::stage::{PATIENCE, Stage, names, placed, refused_service};
 
 /// A node whose limits are short, so that its failure is not waited for.
 fn hasty(mut node: TwinNode) -> TwinNode {
-    node.settings = "timeouts: {sync: 20s, health: 12s}\nretry: {limit: 1, backoff: 1s}".to_owned();
+    node.settings = "timeouts: {sync: 60s, health: 12s}\nretry: {limit: 1, backoff: 1s}".to_owned();
     node
 }
 

@@ -4,8 +4,9 @@
 //! `FORGE_SEED` and `FORGE_TEARDOWNS` replay and lengthen the random graphs, `FORGE_TEARDOWN_KILLS` the killing: `make soak` sets
 //! them.
 
+mod kills;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -400,92 +401,6 @@ fn completed(stage: &Stage, after: &str) -> Value {
     });
     assert_eq!(applications(stage), Vec::<String>::new(), "after {after}");
     report
-}
-
-/// Applications and namespaces of somebody else, all in one go; gives what Kubernetes knows them by.
-fn strangers(stage: &Stage, count: usize) -> Vec<String> {
-    let name = |n: usize| format!("somebodys-{}-{n}", stage.environment.name);
-    let label = json!({(twin::LABEL): format!("{}-strangers", stage.environment.name)});
-    let mut items = Vec::new();
-    for n in 0..count {
-        let metadata = json!({"name": name(n), "labels": label});
-        items.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
-        items.push(json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-            "metadata": {"name": name(n), "namespace": "argocd", "labels": label},
-            "spec": {
-                "project": "default",
-                "source": {"repoURL": stage.environment.url, "targetRevision": "main", "path": "apps/base"},
-                "destination": {"server": "https://kubernetes.default.svc", "namespace": name(n)},
-            },
-        }));
-    }
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    let made = stage.environment.platform.sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&list));
-    assert_eq!(made.code, 0, "{}", made.stderr);
-    theirs(stage)
-}
-
-/// Who is there of them: those that are being deleted count as gone.
-fn theirs(stage: &Stage) -> Vec<String> {
-    let label = format!("{}={}-strangers", twin::LABEL, stage.environment.name);
-    let mut found = Vec::new();
-    for (kind, place) in [("applications", "argocd"), ("namespaces", "default")] {
-        let list = stage.environment.json(&["get", kind, "-n", place, "-l", &label]);
-        for item in list["items"].as_array().into_iter().flatten() {
-            if item["metadata"]["deletionTimestamp"].is_null() {
-                found.push(item["metadata"]["uid"].as_str().unwrap().to_owned());
-            }
-        }
-    }
-    found.sort_unstable();
-    found
-}
-
-/// Killed before a write of its own, and while nodes go, in turn. How often: `FORGE_TEARDOWN_KILLS`.
-#[test]
-#[ignore = "takes an hour; tools/soak runs it"]
-fn killed_at_any_moment_the_next_one_ends_and_a_hundred_strangers_stay() {
-    let stage = Stage::new("teardown-kills", false, |options| {
-        let web = TwinNode::new("web", &["db"], vec![deployment("web", &options.image, 1, &[])]);
-        let db = TwinNode::new("db", &["base"], vec![deployment("db", &options.image, 1, &[])]);
-        vec![TwinNode::new("base", &[], vec![config_map("base", "1")]), db, web]
-    });
-    let keeper = Keeper::new(&stage);
-    let before = strangers(&stage, 100);
-    assert_eq!(before.len(), 200);
-    let image = stage.environment.platform.image().to_owned();
-    let file = stage.environment.repository.folder().join("argocd/applications.yaml");
-    for round in 0..number("FORGE_TEARDOWN_KILLS", 50) {
-        let made = stage.forge(&["bootstrap", "--image", &image]);
-        assert_eq!(made.code, 0, "{}", made.stderr);
-        stage.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]);
-        stage.deploy(0);
-        let after = if round % 2 == 0 {
-            let write = (round / 2 + 1).to_string();
-            let killed = run(command(&stage).env("FORGE_FAILPOINT", &write), None);
-            // It came to its end where it has fewer writes than that.
-            assert!([-1, 0].contains(&killed.code), "{}\n{}", killed.stdout, killed.stderr);
-            format!("its write {write}")
-        } else {
-            let left = usize::try_from(round / 2 % 3).unwrap();
-            let mut child = command(&stage).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            eventually("so many nodes are gone", PATIENCE, || {
-                let there = applications(&stage).len();
-                if there <= left || child.try_wait().unwrap().is_some() { Ok(()) } else { Err(there.to_string()) }
-            });
-            let _ = child.kill();
-            child.wait().unwrap();
-            format!("{left} nodes were left")
-        };
-        completed(&stage, &after);
-        assert_eq!(theirs(&stage), before, "round {round}, after {after}");
-        let _ = writeln!(std::io::stderr(), "teardown: killed after {after} (round {round})");
-    }
-    drop(keeper);
-    let label = format!("{}={}-strangers", twin::LABEL, stage.environment.name);
-    stage.kubectl(&["delete", "applications", "-n", "argocd", "-l", &label, "--wait=false"]);
-    stage.kubectl(&["delete", "namespaces", "-l", &label, "--wait=false"]);
 }
 
 #[test]
