@@ -9,6 +9,7 @@
 mod administrator;
 mod chart;
 mod document;
+mod index;
 mod own;
 mod plugin;
 mod proof;
@@ -23,6 +24,7 @@ pub use document::{
     BootstrapCheck, BootstrapPlan, CheckFinding, CheckVerdict, CheckedChart, HISTORY, NextStep, PlannedChart,
     PlannedObjects, PlannedSource, PlannedWay,
 };
+pub use index::Listed;
 pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
 pub use plugin::{
     CMP, POLICY_ANNOTATION, POLICY_MAP, POLICY_SEEN, has_sidecar, outdated_pods, policy_is_seen, policy_seen, renewal,

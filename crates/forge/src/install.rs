@@ -160,7 +160,7 @@ async fn chain(
         let name = format!("{}.json", part.wanted.chart.name);
         let values = helm.file(&name, &part.wanted.values.to_string());
         let values = values.map_err(|error| halted(&error, HelmError::failure))?;
-        Work { phase, helm, part, chart: part.source.arguments(), values }.done(interrupts, say).await?;
+        Work { phase, helm, part, chart: Vec::new(), values }.done(interrupts, say).await?;
     }
     Ok(())
 }

@@ -299,6 +299,10 @@ impl Came {
 }
 
 fn forge(world: World, arguments: &[&str]) -> Came {
+    command(world, &[&["platform", "teardown", "--environment", "dev"], arguments].concat())
+}
+
+fn command(world: World, arguments: &[&str]) -> Came {
     let (port, world) = serve(world);
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -321,7 +325,7 @@ fn forge(world: World, arguments: &[&str]) -> Came {
     });
     write("kubeconfig", &kubeconfig.to_string());
     let mut command = Command::new(env!("CARGO_BIN_EXE_forge"));
-    command.args(["platform", "teardown", "--environment", "dev", "--kubeconfig", "kubeconfig"]).args(arguments);
+    command.args(arguments).args(["--kubeconfig", "kubeconfig"]);
     command.current_dir(folder.path()).env_clear().env("HOME", folder.path());
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -809,6 +813,44 @@ fn what_is_left_is_compared_with_the_snapshot_that_is_kept() {
     world.answers.clear();
     let (code, without) = report(world);
     assert_eq!((code, without.snapshot), (0, None), "{}", without.text());
+}
+
+/// For those who bootstrap by other means: the Ansible role, on a real cluster, in `tests/runs/ansible.rs`.
+#[test]
+fn what_is_there_before_a_bootstrap_is_printed_as_it_is_kept_unless_something_is_prepared() {
+    let printed = |world: World| {
+        let came = command(world, &["bootstrap", "--snapshot", "--output", "json"]);
+        let writes = came.asked.iter().filter(|(method, uri)| method != "GET" && !uri.contains("selfsubject"));
+        assert_eq!((came.code, writes.count()), (0, 0), "{}", came.stderr);
+        let list: Value = serde_json::from_str(&came.stdout).unwrap();
+        assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("List")), "{list:#}");
+        (list["items"].as_array().unwrap().clone(), came.stderr)
+    };
+    let mut world = World::new();
+    // What a bootstrap that was killed left is not what was there before it.
+    world.add(NAMESPACES, object("argo", &json!({"labels": {"app.kubernetes.io/managed-by": "forge"}})));
+    let (objects, said) = printed(world);
+    assert_eq!((objects.len(), said.as_str()), (1, ""), "{objects:#?}");
+    let metadata = &objects[0]["metadata"];
+    assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!(SNAPSHOT), &json!("argo")));
+    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "forge");
+    let digest = metadata["annotations"][DIGEST_ANNOTATION].as_str().unwrap().parse().unwrap();
+    let data = objects[0]["binaryData"][SNAPSHOT_KEY].as_str().unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+    let snapshot = Snapshot::unpacked(&bytes, &digest).unwrap();
+    let namespaces = ("", "namespaces");
+    assert!(!snapshot.lacks(namespaces, "shop") && snapshot.lacks(namespaces, "argo"), "{snapshot:?}");
+
+    // One that is kept, a platform that is prepared, and what may not be read.
+    let place = |name: &str| format!("/api/v1/namespaces/argo/configmaps/{name}");
+    let image = json!({"metadata": {"annotations": {"forge.projectcatalyst.io/image": "forge"}}});
+    for (name, answer) in [(SNAPSHOT, objects[0].clone()), ("forge-executor-plugin", image)] {
+        let mut world = World::new();
+        world.answers.insert(place(name), answer);
+        assert_eq!(printed(world), (Vec::new(), String::new()), "{name}");
+    }
+    let (objects, said) = printed(World::new().always("/apis", Odd::Code(403)));
+    assert!(objects.is_empty() && said.starts_with("note: what is in the cluster is not noted"), "{said}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, short, env = "FORGE_ENVIRONMENT", value_delimiter = ',')]
     environment: Vec<String>,
     /// The image of forge, by digest, that the cluster can pull; with --check, that of the last bootstrap if absent
-    #[arg(long, env = "FORGE_IMAGE", required_unless_present_any = ["check", "credentials"])]
+    #[arg(long, env = "FORGE_IMAGE", required_unless_present_any = ["check", "credentials", "snapshot"])]
     image: Option<String>,
     /// How often an agent tells the controller of finished nodes: sooner starts the next node sooner, later asks less of
     /// the API server
@@ -88,7 +88,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value_t = TIMEOUT)]
     timeout: Duration,
     /// Something needs volumes: before anything is written, one of the default StorageClass is made and mounted
-    #[arg(long, conflicts_with_all = ["check", "print", "credentials"])]
+    #[arg(long, conflicts_with_all = ["check", "print", "credentials", "snapshot"])]
     storage: bool,
     /// Say what is missing or different, and write nothing: exit 0 where nothing is, else 1
     #[arg(long, conflicts_with = "print")]
@@ -103,8 +103,13 @@ pub(crate) struct Arguments {
     /// nothing was made
     #[arg(long, conflicts_with_all = ["check", "print"])]
     credentials: bool,
-    /// How what --check and --print say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what is to be
-    /// merged is there as objects and as values of the charts
+    /// Print what a teardown compares its end with, and write nothing: a list of ConfigMaps with the names of all that is in the
+    /// cluster, empty where one is kept already or the cluster is prepared. For those who make the rest by other means: ask before
+    /// anything is made, and make them, in their order, as soon as their namespace is there
+    #[arg(long, conflicts_with_all = ["check", "print", "credentials"])]
+    snapshot: bool,
+    /// How what --check, --print and --snapshot say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what
+    /// is to be merged is there as objects and as values of the charts
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
@@ -168,10 +173,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     let installation = Some(&repository.installation);
     let purpose = preflight::purpose(installation, &places.workflows, &places.image, environments.clone());
     let purpose = Purpose { root: rooted, storage: arguments.storage, ..purpose };
-    if arguments.output != Format::Text && !arguments.print && !arguments.check {
+    if arguments.output != Format::Text && !arguments.print && !arguments.check && !arguments.snapshot {
         return Err(Failure::new(
             Code::BadArgument,
-            "--output says how --check and --print write, and neither is there",
+            "--output says how --check, --print and --snapshot write, and none of them is there",
         )
         .hint("leave it out, or add one of them"));
     }
@@ -195,6 +200,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
             ));
         }
         return Ok(Exit::Done);
+    }
+    if arguments.snapshot {
+        return block_on(async {
+            let cluster = Cluster::connect(&arguments.cluster).await?;
+            let mut note = |line: &str| output.say(&format!("note: {line}"));
+            let before = inventory::snapshot(&cluster, &places.workflows, &places.argocd, &mut note).await;
+            output.data(&document(arguments.output, &before.list()))?;
+            Ok(Exit::Done)
+        })?;
     }
     if arguments.timeout == Duration::ZERO {
         return Err(Failure::new(Code::BadArgument, "--timeout must be more than 0s")

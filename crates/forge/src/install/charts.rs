@@ -68,8 +68,13 @@ impl Charts {
         let bad = |message: String| Failure::new(Code::BadArgument, message);
         let Some((scheme, _)) = text.split_once("://") else { return Ok(Self::Folder(PathBuf::from(text))) };
         if without_credentials(text) != text {
-            return Err(bad(format!("--charts `{}` must not hold credentials", without_credentials(text)))
-                .hint("`helm registry login` keeps them for helm; in a pod Secret `forge-registry` has them"));
+            let hint = match scheme {
+                "oci" => "`helm registry login` keeps them for helm; in a pod Secret `forge-registry` has them",
+                _ => {
+                    "a repository with an index is asked without any: charts that need them come from a folder or oci://…"
+                }
+            };
+            return Err(bad(format!("--charts `{}` must not hold credentials", without_credentials(text))).hint(hint));
         }
         let url = text.trim_end_matches('/').to_owned();
         match scheme {
@@ -197,12 +202,17 @@ fn at_hand(folder: &Path, name: &str, version: &str) -> Result<(PathBuf, Digest)
 
 /// What a chart says it is.
 fn read_field(description: &Path, field: &str) -> std::io::Result<Option<String>> {
-    let text = fs::read_to_string(description)?;
-    let stream = read(&text, Dialect::Kubernetes, Limits::EMBEDDED);
-    Ok(stream.documents.first().and_then(|document| document.text_at(&[field])).map(str::to_owned))
+    Ok(self::field(&fs::read_to_string(description)?, field))
 }
 
-fn digest(file: &Path) -> std::io::Result<Digest> {
+/// A field of such a description.
+pub(super) fn field(description: &str, name: &str) -> Option<String> {
+    let stream = read(description, Dialect::Kubernetes, Limits::EMBEDDED);
+    stream.documents.first().and_then(|document| document.text_at(&[name])).map(str::to_owned)
+}
+
+/// What is in an archive.
+pub(super) fn digest(file: &Path) -> std::io::Result<Digest> {
     let length = fs::metadata(file)?.len();
     if length > MOST_BYTES {
         return Err(std::io::Error::other(format!("{} has {length} bytes", file.display())));

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::install::HISTORY;
+use forge_core::install::{HISTORY, Listed};
 use forge_core::name::clip;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use super::charts::{Source, digest, field};
 use crate::child::{self, Bounds, ChildError};
 use crate::interrupt::Interrupts;
 use crate::registry::Options;
@@ -35,6 +36,8 @@ const GUARD: &[&str] = if cfg!(target_os = "linux") { &["setpriv", "--pdeathsig"
 /// The variable by which Go, and so helm, is told where certificates of authorities are, on Linux; and where it looks otherwise.
 const CERTIFICATES: &str = "SSL_CERT_DIR";
 const TRUSTED: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
+/// What helm calls the repository that charts come from, in a list of repositories that is ours alone.
+const REPOSITORY: &str = "forge";
 /// What of the environment would change what it does, or is not its business.
 const REMOVED: [&str; 15] = [
     "FORGE_KUBECONFIG_DATA",
@@ -94,6 +97,16 @@ pub(crate) enum HelmError {
     Flooded {
         /// What was asked for.
         what: &'static str,
+    },
+    /// It got a chart that is not what was asked for, or none.
+    #[error("chart {name} of `{repository}`: {why}")]
+    Chart {
+        /// Which.
+        name: String,
+        /// From where.
+        repository: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// It cannot be told who it is for registries.
     #[error("failed to read credentials of registries: {0}")]
@@ -229,6 +242,58 @@ impl Helm {
         words
     }
 
+    /// The chart as arguments, at hand where it can be. One that a repository lists in an index is fetched once, so that every
+    /// later step works with the same bytes, and held against the index, which helm does not do: it takes whatever is
+    /// downloaded, a version that only begins like the wanted one, and before all a folder of the chart's name in whatever
+    /// folder we were started in.
+    ///
+    /// # Errors
+    /// When it is not there, or is not what the index says.
+    pub(crate) async fn at_hand(
+        &self,
+        source: &Source,
+        interrupts: &mut Interrupts,
+    ) -> Result<Vec<OsString>, HelmError> {
+        let (Some(repository), Some(version)) = (&source.repository, &source.version) else {
+            return Ok(source.arguments());
+        };
+        let name = source.reference.to_string_lossy();
+        let wrong = |why: String| HelmError::Chart { name: name.to_string(), repository: clip(repository), why };
+        // Where it was added before, its index is here already.
+        self.run("repo add", words(&["repo", "add", REPOSITORY, repository]), QUICK, interrupts).await?;
+        let index = self.repositories().join(format!("{REPOSITORY}-index.yaml"));
+        let length = fs::metadata(&index).map_err(HelmError::Machine)?.len();
+        if length > MOST_OUTPUT {
+            return Err(wrong(format!("its index has {length} bytes, more than {MOST_OUTPUT}")));
+        }
+        let index = fs::read(&index).map_err(HelmError::Machine)?;
+        let listed = Listed::read(&String::from_utf8_lossy(&index), &name, version).map_err(wrong)?;
+        let folder = self.folder.path().join(format!("fetched-{name}"));
+        fs::create_dir(&folder).map_err(HelmError::Machine)?;
+        let mut arguments = words(&["pull", &name, "--repo", repository, "--version", version, "--destination"]);
+        arguments.push(folder.clone().into_os_string());
+        self.run("pull", arguments, QUICK, interrupts).await?;
+        // Its name is the last word of an address that the index says.
+        let mut files = fs::read_dir(&folder).map_err(HelmError::Machine)?;
+        let archive = files.next().transpose().map_err(HelmError::Machine)?;
+        let archive = archive.ok_or_else(|| wrong("helm downloaded nothing".to_owned()))?.path();
+        listed.admit(&digest(&archive).map_err(HelmError::Machine)?).map_err(wrong)?;
+        let arguments = vec!["show".into(), "chart".into(), archive.clone().into_os_string()];
+        let description = self.run("show chart", arguments, QUICK, interrupts).await?;
+        let (found, at) = (field(&description, "name"), field(&description, "version"));
+        if found.as_deref() != Some(&*name) || at.as_ref() != Some(version) {
+            let shown = |text: Option<String>| text.map_or_else(|| "nothing".to_owned(), |text| clip(&text));
+            let (found, at) = (shown(found), shown(at));
+            return Err(wrong(format!("what its index calls {name} {version} is chart {found}, version {at}")));
+        }
+        Ok(vec![archive.into_os_string()])
+    }
+
+    /// Where helm keeps the indexes of repositories.
+    fn repositories(&self) -> PathBuf {
+        self.folder.path().join("cache/repository")
+    }
+
     /// The objects that a chart gives with values; asks nothing of the cluster.
     pub(crate) async fn template(
         &self,
@@ -342,10 +407,16 @@ impl Helm {
             command.env_remove(name);
         }
         command.env("KUBECONFIG", self.folder.path().join("kubeconfig"));
-        // Neither the user's caches nor a root file system that cannot be written to.
-        for (name, folder) in [("HELM_CACHE_HOME", "cache"), ("HELM_DATA_HOME", "data"), ("KUBECACHEDIR", "kube")] {
-            command.env(name, self.folder.path().join(folder));
+        // Neither the user's caches and repositories nor a root file system that cannot be written to.
+        for (name, place) in [
+            ("HELM_CACHE_HOME", "cache"),
+            ("HELM_DATA_HOME", "data"),
+            ("HELM_REPOSITORY_CONFIG", "repositories.yaml"),
+            ("KUBECACHEDIR", "kube"),
+        ] {
+            command.env(name, self.folder.path().join(place));
         }
+        command.env("HELM_REPOSITORY_CACHE", self.repositories());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -385,9 +456,11 @@ fn patience(timeout: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Charts;
     use super::*;
     use crate::registry::Credentials;
     use crate::runtime::block_on;
+    use forge_core::digest::Digest;
     use forge_core::executor::Input;
     use std::process::Stdio;
     use std::time::Instant;
@@ -532,6 +605,56 @@ mod tests {
         let named = Options { credentials: Credentials::Named("/not/there".into()), ..Options::default() };
         let error = reaching(named, "v3.22.0", "exit 1", nothing).unwrap_err();
         assert_eq!(error.failure().code, Code::BadArgument, "{error}");
+    }
+
+    async fn fetched(helm: &Helm, interrupts: &mut Interrupts) -> Result<Vec<u8>, HelmError> {
+        let source = Charts::parse("https://charts.example.com/").unwrap().source("argo-cd", "9.2.0").unwrap();
+        let chart = helm.at_hand(&source, interrupts).await?;
+        assert_eq!(chart.len(), 1, "{chart:?}");
+        Ok(fs::read(&chart[0]).unwrap())
+    }
+
+    /// helm as far as it fetches: the index that it gets, the archive, and what that says it is.
+    fn fetching(index: &str, archive: &str, description: &str) -> String {
+        format!(
+            "case \"$1 $2\" in\n\
+             'repo add') [ \"$3 $4\" = 'forge https://charts.example.com' ] && mkdir -p \"$HELM_REPOSITORY_CACHE\" || exit 1\n\
+             printf '%b' '{index}' > \"$HELM_REPOSITORY_CACHE/forge-index.yaml\";;\n\
+             'pull argo-cd') [ \"$4 $6\" = 'https://charts.example.com 9.2.0' ] || exit 1\n\
+             [ -z '{archive}' ] || printf '{archive}' > \"$8/some.tgz\";;\n\
+             'show chart') printf '%b' '{description}';;\n\
+             *) exit 1;;\n\
+             esac"
+        )
+    }
+
+    #[test]
+    fn a_chart_of_a_repository_is_what_its_index_and_it_itself_say_or_it_is_not_used() {
+        let index =
+            |version: &str, digest: &str| format!(r"entries:\n  argo-cd: [{{version: {version}, digest: {digest}}}]\n");
+        let digest = Digest::of(b"archive").to_string();
+        let good = index("9.2.0", digest.trim_start_matches("sha256:"));
+        let itself = r"name: argo-cd\nversion: 9.2.0\n";
+        let said = with("v3.22.0", &fetching(&good, "archive", itself), fetched).unwrap();
+        assert_eq!(said.unwrap(), b"archive");
+        for (index, archive, itself, why) in [
+            (
+                index("9.2.0+mine", &digest),
+                "archive",
+                itself,
+                "its index has chart argo-cd at 9.2.0+mine, and not at 9.2.0",
+            ),
+            ("<html>".to_owned(), "archive", itself, "its index has no entries"),
+            (good.clone(), "another", itself, "its index says that the archive is sha256:"),
+            (good.clone(), "", itself, "helm downloaded nothing"),
+            (good.clone(), "archive", r"name: argo-cd\nversion: 9.1.0\n", "is chart argo-cd, version 9.1.0"),
+            (good.clone(), "archive", r"name: other\nversion: 9.2.0\n", "is chart other, version 9.2.0"),
+            (good.clone(), "archive", "", "is chart nothing, version nothing"),
+        ] {
+            let error = with("v3.22.0", &fetching(&index, archive, itself), fetched).unwrap().unwrap_err().to_string();
+            assert!(error.starts_with("chart argo-cd of `https://charts.example.com`: "), "{error}");
+            assert!(error.contains(why), "{why}: {error}");
+        }
     }
 
     async fn removed(helm: &Helm, _: &mut Interrupts) -> Vec<String> {

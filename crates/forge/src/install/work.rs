@@ -79,7 +79,7 @@ pub(super) struct Work<'w> {
     pub(super) phase: &'w Phase<'w>,
     pub(super) helm: &'w Helm,
     pub(super) part: &'w Installing,
-    /// The chart, as arguments.
+    /// The chart, as arguments, once it is at hand.
     pub(super) chart: Vec<OsString>,
     pub(super) values: PathBuf,
 }
@@ -107,11 +107,13 @@ impl Work<'_> {
     }
 
     /// The six steps.
-    pub(super) async fn done(&self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+    pub(super) async fn done(mut self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
         let wanted = &self.part.wanted;
         if self.step().await?.is_done() {
             return unchanged(self.phase, self.part, interrupts, say).await;
         }
+        let chart = self.helm.at_hand(&self.part.source, interrupts).await;
+        self.chart = chart.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
         rendered.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
         let mut step = self.repaired(interrupts, say).await?;
@@ -119,8 +121,14 @@ impl Work<'_> {
         let there = match &step {
             Step::Install => "nothing of it is there".to_owned(),
             Step::Upgrade { from, why, broken } => {
-                same = !broken && self.renders_the_same(interrupts).await?;
-                let but = if same { ", and renders the same" } else { "" };
+                // What is gone has to be made again, whatever the chart renders.
+                let gone = found(self.phase.cluster, wanted).await?.faults.broken.into_iter().next();
+                same = !broken && gone.is_none() && self.renders_the_same(interrupts).await?;
+                let but = match gone {
+                    Some(gone) if !broken => format!(", and {gone}"),
+                    None if same => ", and renders the same".to_owned(),
+                    _ => String::new(),
+                };
                 format!("revision {from} is there: {why}{but}")
             }
             Step::Nothing { revision } | Step::Record { revision, .. } => {

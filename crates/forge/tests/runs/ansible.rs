@@ -14,7 +14,7 @@ use forge_testkit::platform::mark;
 use forge_testkit::sandbox::{Ended, eventually, run};
 use serde_json::{Map, Value, json};
 
-use crate::install::{Bare, NOWHERE, PLACES, user, written};
+use crate::install::{Bare, NOWHERE, PLACES, noted, user, written};
 use crate::stage::PATIENCE;
 
 /// What controllers keep for themselves, and comes and goes.
@@ -34,6 +34,8 @@ const VOLATILE: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences"];
 /// Annotations of that kind.
 const COUNTED: [&str; 2] = ["deployment.kubernetes.io/revision", "kubernetes.io/service-account.uid"];
+/// Annotations of what was there before of that kind.
+const NOTED: [&str; 2] = ["forge.projectcatalyst.io/digest", "forge.projectcatalyst.io/pieces"];
 /// Labels of Helm's Secrets of that kind.
 const DATED: [&str; 3] = ["createdAt", "modifiedAt", "version"];
 
@@ -113,8 +115,8 @@ fn objects(bare: &Bare) -> BTreeMap<String, Value> {
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, mut name) = (text(&object["kind"]), text(&metadata["name"]));
-        // What was there before somebody began is not what he made, and only `forge bootstrap` notes it.
-        if kind == "ConfigMap" && name.starts_with("forge-snapshot") {
+        // Further pieces of what was there before are named after what it is, which nobody finds twice.
+        if kind == "ConfigMap" && name.starts_with("forge-snapshot-") {
             continue;
         }
         if kind == "Secret" && metadata["labels"]["owner"] == "helm" {
@@ -159,8 +161,15 @@ fn normal(object: &Value) -> Value {
             }
         }
         "Service" => remove(object.pointer_mut("/spec"), &["clusterIP", "clusterIPs"]),
-        // A receipt says as which revision.
-        "ConfigMap" => remove(object.pointer_mut("/data"), &["revision"]),
+        "ConfigMap" => {
+            // A receipt says as which revision.
+            remove(object.pointer_mut("/data"), &["revision"]);
+            // What was there before, by identity: that it is noted, and not what.
+            if let Some(packed) = object.get_mut("binaryData").and_then(Value::as_object_mut) {
+                packed.values_mut().for_each(|value| *value = json!("packed"));
+                remove(object.pointer_mut("/metadata/annotations"), &NOTED);
+            }
+        }
         _ => {}
     }
     object
@@ -256,6 +265,7 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     for kind in [
         "Namespace /argocd",
         "ConfigMap argo-events/forge-install-argo-events",
+        "ConfigMap argo/forge-snapshot",
         "Secret argo/forge-argocd",
         "Secret argo/forge-webhook",
         "Secret argocd/forge-argocd-admin",
@@ -287,6 +297,8 @@ fn the_role_reaches_what_forge_reaches_and_a_second_time_changes_nothing() {
     assert!(changed(&first) > 0, "{}", first.stdout);
     deployed(&bare);
     same(&bare, &by_forge);
+    // What was there before its first write, and nothing of what it made.
+    noted(&bare);
 
     // Again, and by forge: nothing is left to be done.
     unchanged(&role(&bare, &json!({})));

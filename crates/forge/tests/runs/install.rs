@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use forge_testkit::http;
 use forge_testkit::platform::{Environment, Platform, attempts, mark};
 use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
 use forge_testkit::twin::{self, TwinNode, deployment};
@@ -39,7 +40,7 @@ impl Bare {
         static PLATFORM: OnceLock<Platform> = OnceLock::new();
         let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("install");
         let mut options = environment.options();
-        options.timeouts = Some(("30s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("120s".to_owned(), "60s".to_owned()));
         let node =
             |name: &str, before: &[&str]| TwinNode::new(name, before, vec![deployment(name, &options.image, 1, &[])]);
         let nodes = [node("first", &[]), node("second", &["first"])];
@@ -346,7 +347,7 @@ fn rotated(bare: &Bare) {
 }
 
 /// What was there before the first write is kept, however often it died on the way, and nothing of what came after it.
-fn noted(bare: &Bare) {
+pub(crate) fn noted(bare: &Bare) {
     let snapshot = bare.json(&["get", "configmap", "forge-snapshot", "-n", "argo"]);
     assert_eq!(snapshot["metadata"]["labels"]["app.kubernetes.io/managed-by"], "forge");
     assert_eq!((&snapshot["immutable"], &snapshot["data"]), (&Value::Bool(true), &Value::Null), "{snapshot:#}");
@@ -433,9 +434,70 @@ fn repaired(bare: &Bare) {
     assert_eq!(bare.releases("argo-events").last().unwrap().1, "deployed");
 
     bare.sandbox().kubectl(&["delete", "deployment", "-n", "argo-events", "--all"]);
-    let done = bare.bootstrap(&[], None);
+    indexed(bare);
+}
+
+/// What is gone comes back from a repository with an index: charts are found there by name and exact version and held against
+/// its digests, and whatever is wrong is told before anything is changed.
+fn indexed(bare: &Bare) {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let helm = |command: &[&str], more: &Path| {
+        let ended = run(Command::new(&bare.sandbox().helm).args(command).arg(more).current_dir(folder.path()), None);
+        assert_eq!(ended.code, 0, "helm {command:?}: {}", ended.stderr);
+    };
+    for release in RELEASES {
+        helm(&["package"], &bare.sandbox().charts.join(release));
+    }
+    helm(&["repo", "index"], folder.path());
+    let (index, archive) = (folder.path().join("index.yaml"), folder.path().join("argo-cd-9.2.0.tgz"));
+    let good = [std::fs::read(&index).unwrap(), std::fs::read(&archive).unwrap()];
+    let plant = |text: &[u8], bytes: &[u8]| {
+        std::fs::write(&index, text).unwrap();
+        std::fs::write(&archive, bytes).unwrap();
+    };
+    let url = http::serve_folder(folder.path()).unwrap();
+    // A folder of that name where it is started is no chart that anybody asked for.
+    std::fs::create_dir(elsewhere.path().join("argo-cd")).unwrap();
+    let bootstrap = || {
+        let repository = bare.environment.repository.folder();
+        let mut command = bare.bootstrapping_from(Path::new(&url), repository, &[]);
+        run(command.arg("--repo").arg(repository).current_dir(elsewhere.path()), None)
+    };
+    let before = RELEASES.map(|release| bare.releases(release));
+    let text = String::from_utf8(good[0].clone()).unwrap();
+    let other = text.replace("version: 9.2.0\n", "version: 9.2.0+mine\n");
+    assert_ne!(other, text);
+    let events = std::fs::read(folder.path().join("argo-events-2.4.19.tgz")).unwrap();
+    for (index, archive, why) in [
+        (other.as_bytes(), &good[1], "its index has chart argo-cd at 9.2.0+mine, and not at 9.2.0".to_owned()),
+        (&b"<html>not found</html>"[..], &good[1], format!("looks like \"{url}\" is not a valid chart repository")),
+        (good[0].as_slice(), &events, "its index says that the archive is sha256:".to_owned()),
+    ] {
+        plant(index, archive);
+        let refused = bootstrap();
+        assert_eq!(refused.code, 3, "{why}: {}", refused.stderr);
+        for said in ["FORGE-B019", "the chart of Argo CD cannot be used; nothing was changed", why.as_str()] {
+            assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+        }
+    }
+    assert_eq!(RELEASES.map(|release| bare.releases(release)), before);
+    plant(&good[0], &good[1]);
+    let done = bootstrap();
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stderr.contains("is gone"), "{}", done.stderr);
+    // Another place, and the same chart; and one of which something is gone.
+    for said in [
+        "chart argo-cd 9.2.0 renders; revision",
+        "and renders the same",
+        "is gone",
+        "Argo Events    apply     upgraded",
+    ] {
+        assert!(done.stderr.contains(said), "{said}: {}", done.stderr);
+    }
+    // What is done needs no repository any more.
+    plant(b"", b"");
+    let again = bootstrap();
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert_eq!(again.stderr.matches(": nothing to do").count(), RELEASES.len(), "{}", again.stderr);
 }
 
 /// A release that does not carry our label is left alone.
@@ -517,9 +579,9 @@ fn killed_before_any_write_the_next_run_completes_and_nothing_half_stays() {
     bare.clear();
     let writes = writes(bare.command(&[]), 0);
     let kinds = |what: &str| writes.iter().filter(|write| write.starts_with(what)).count();
-    // Namespaces, the Lease, three charts with their receipts, Forge's own objects, the token and its Secret.
+    // Namespaces, the Lease, three charts with their receipts, Forge's own objects, the token and its Secret, the administrator's.
     assert_eq!((kinds("helm upgrade "), kinds("ConfigMap forge-install-")), (3, 3), "{writes:?}");
-    assert!(kinds("Role ") >= 4 && kinds("Secret forge-argocd") == 1, "{writes:?}");
+    assert!(kinds("Role ") >= 4 && kinds("Secret forge-argocd") == 2, "{writes:?}");
     let last = format!("ConfigMap forge-bootstrap-{} in argo", bare.environment.name);
     assert_eq!(writes.last(), Some(&last), "{writes:?}");
     let begin = || bare.clear();

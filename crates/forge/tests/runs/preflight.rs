@@ -1,13 +1,17 @@
-//! Phase 0 on a real cluster: twelve ways to be unready that can be planted without disturbing anybody. All of them, also
-//! those that cannot, are in `tests/preflight.rs`, against a server of our own; `docs/guides/bootstrap.md` lists them.
+//! Phase 0 on a real cluster: fourteen ways to be unready that can be planted without disturbing anybody. What cannot be planted in
+//! the cluster itself, its age and its clock, is planted in what it answers. All of them, also those that cannot, are in
+//! `tests/preflight.rs`, against a server of our own; `docs/guides/bootstrap.md` lists them.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use forge_testkit::http::{Change, serve_changed};
 use forge_testkit::platform::{Platform, attempts, mark, merge};
 use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::readers::kubeconfig;
@@ -41,10 +45,14 @@ fn forge(platform: &Platform, kubeconfig: &Path, folder: &Path, arguments: &[&st
 
 /// Checks the shared cluster with all rights; gives how it ended, and its report.
 fn check(argo: &str, arguments: &[&str]) -> (Ended, Value) {
-    let platform = Platform::shared();
+    checked(&Platform::shared().sandbox.kubeconfig, argo, arguments)
+}
+
+/// The same with this kubeconfig.
+fn checked(kubeconfig: &Path, argo: &str, arguments: &[&str]) -> (Ended, Value) {
     let folder = folder(argo);
     let arguments = [&["--output", "json"], arguments].concat();
-    let ended = run(&mut forge(platform, &platform.sandbox.kubeconfig, folder.path(), &arguments), None);
+    let ended = run(&mut forge(Platform::shared(), kubeconfig, folder.path(), &arguments), None);
     let report = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
     (ended, report)
 }
@@ -82,6 +90,102 @@ impl Drop for Undo {
 pub(crate) fn undo(commands: &[&[&str]]) -> Undo {
     let owned = |command: &&[&str]| command.iter().map(|word| (*word).to_owned()).collect();
     Undo(&Platform::shared().sandbox, commands.iter().map(owned).collect())
+}
+
+/// `kubectl proxy`: the API server without TLS, with all rights, until the test ends.
+struct Bridge(Child);
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Bridge {
+    /// Gives its address too.
+    fn up(sandbox: &Sandbox) -> (Self, String) {
+        let mut command = Command::new(&sandbox.kubectl);
+        command.args(["proxy", "--port=0"]).env("KUBECONFIG", &sandbox.kubeconfig).stdout(Stdio::piped());
+        let mut bridge = Self(command.spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(bridge.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let address = said.trim().rsplit(' ').next().unwrap().to_owned();
+        assert!(address.starts_with("127.0.0.1:"), "{said}");
+        (bridge, address)
+    }
+}
+
+/// Checks the shared cluster, whose answers are changed on their way to us, and to nobody else.
+fn checked_through(change: impl Change) -> (Ended, Value) {
+    let (_bridge, address) = Bridge::up(&Platform::shared().sandbox);
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "changed",
+        "clusters": [{"name": "changed", "cluster": {"server": serve_changed(&address, change).unwrap()}}],
+        "contexts": [{"name": "changed", "context": {"cluster": "changed", "user": "nobody"}}],
+        "users": [{"name": "nobody", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    checked(&kubeconfig, EXISTING, &["--image", Platform::shared().image()])
+}
+
+/// It says that it is of another age.
+struct Aged;
+
+impl Change for Aged {
+    fn wants(&self, uri: &str) -> bool {
+        uri == "/version"
+    }
+    fn head(&self, line: &str) -> String {
+        line.to_owned()
+    }
+    fn body(&self, _: &str, content: Vec<u8>) -> Vec<u8> {
+        let mut said: Value = serde_json::from_slice(&content).unwrap();
+        assert_eq!(said["major"], "1", "{said}");
+        said["minor"] = json!("27");
+        said["gitVersion"] = json!("v1.27.16");
+        said.to_string().into_bytes()
+    }
+}
+
+/// Its clock is so many seconds ahead, in every answer.
+struct Skewed(i64);
+
+impl Change for Skewed {
+    fn wants(&self, _: &str) -> bool {
+        false
+    }
+    fn head(&self, line: &str) -> String {
+        let Some(("date", _)) = line.to_ascii_lowercase().split_once(':') else { return line.to_owned() };
+        let date = Timestamp::now().checked_add(SignedDuration::from_secs(self.0)).unwrap();
+        format!("Date: {}", date.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+    }
+    fn body(&self, _: &str, content: Vec<u8>) -> Vec<u8> {
+        content
+    }
+}
+
+#[test]
+fn a_kubernetes_that_is_too_old_is_told_with_its_version_and_nothing_is_left() {
+    let (ended, report) = checked_through(Aged);
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let version = finding(&report, "version", "blocking");
+    assert!(version.to_string().contains("1.27"), "{version:#}");
+    assert!(version["fix"].as_str().unwrap().contains("upgrade the cluster"), "{version:#}");
+    assert_eq!(version["code"], "FORGE-B003", "{version:#}");
+    is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
+}
+
+#[test]
+fn clocks_that_differ_are_told_and_nothing_is_left() {
+    let (ended, report) = checked_through(Skewed(3_600));
+    assert_eq!(ended.code, 3, "{report:#}\n{}", ended.stderr);
+    let clock = finding(&report, "clock", "blocking");
+    assert!(clock["fix"].as_str().unwrap().contains("NTP"), "{clock:#}");
+    assert_eq!(clock["code"], "FORGE-B004", "{clock:#}");
+    is_gone(&Platform::shared().sandbox, &namespace(&ended.stderr));
 }
 
 #[test]

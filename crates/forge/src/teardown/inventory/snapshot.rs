@@ -42,9 +42,7 @@ impl Before {
     pub(crate) async fn keep(&self, cluster: &Cluster, say: &mut dyn FnMut(&str)) -> Result<(), Failure> {
         let Some(packed) = self.packed.as_ref().filter(|_| !self.kept.get()) else { return Ok(()) };
         let collection = path::config_maps(&self.workflows);
-        // The first piece last: it says that all of them are there.
-        for (number, piece) in packed.pieces.iter().enumerate().rev() {
-            let object = config_map(&self.workflows, packed, number, piece);
+        for (number, object) in self.pieces() {
             let point = if number == 0 { SNAPSHOT.to_owned() } else { format!("{SNAPSHOT} {number}") };
             failpoint::write(&format!("ConfigMap {point}"));
             match cluster.create(&collection, &object).await {
@@ -56,6 +54,22 @@ impl Before {
         self.kept.set(true);
         say(&format!("ConfigMap {SNAPSHOT}: the {} objects that were there before, by name", packed.objects));
         Ok(())
+    }
+
+    /// The same for a program that keeps it by other means: a list of objects, to be made one after the other once their namespace
+    /// is there. Empty where nothing has to be kept.
+    pub(crate) fn list(&self) -> Value {
+        let items: Vec<Value> = self.pieces().map(|(_, object)| object).collect();
+        json!({"apiVersion": "v1", "kind": "List", "items": items})
+    }
+
+    /// What it is kept in, by number. The first piece last: it says that all of them are there.
+    fn pieces(&self) -> impl Iterator<Item = (usize, Value)> {
+        let packed = self.packed.iter();
+        packed.flat_map(move |packed| {
+            let pieces = packed.pieces.iter().enumerate().rev();
+            pieces.map(move |(number, piece)| (number, config_map(&self.workflows, packed, number, piece)))
+        })
     }
 }
 
