@@ -1,7 +1,7 @@
 //! The list of all Applications, read while it arrives: one Application is whole in memory at a time, however many
 //! there are and however large their statuses.
 //!
-//! Whoever lists again says what is known: of an Application that has not changed since only its metadata is built, so that a
+//! Whoever lists again says what is known: of an Application that has not changed since only its metadata is read, so that a
 //! list every few seconds costs what has changed and hardly what there is.
 //!
 //! Argo CD's own way to make it smaller cannot be used: `fields=` of the list knows a fixed set of fields, without
@@ -9,11 +9,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use forge_core::name::ApplicationId;
 use futures::{AsyncRead, AsyncReadExt as _};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::Value;
 
 use super::Application;
@@ -56,19 +57,40 @@ pub(super) async fn read(body: impl AsyncRead, known: &Versions) -> Result<Vec<F
 }
 
 fn application(item: &[u8], known: &Versions) -> Result<Option<Found>, ClusterError> {
-    let head: Option<Head<'_>> = serde_json::from_slice(item).ok();
-    if let Some(id) = head.and_then(|head| head.metadata.known(known)) {
+    if let Some(id) = metadata(item).and_then(|metadata| metadata.known(known)) {
         return Ok(Some(Found::Known(id)));
     }
     let object: Value = serde_json::from_slice(item).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
     Ok(Application::read(&object).map(|application| Found::New(Box::new(application))))
 }
 
-/// As much of an Application as tells whether it has changed.
-#[derive(Deserialize)]
-struct Head<'t> {
-    #[serde(borrow)]
-    metadata: Metadata<'t>,
+/// As much of an Application as tells whether it has changed, and no further: Argo CD writes it first, and what is long behind it.
+fn metadata(item: &[u8]) -> Option<Metadata<'_>> {
+    let mut found = None;
+    // To whoever wants all of an object it is an error that not all of it was read.
+    let _ = serde_json::Deserializer::from_slice(item).deserialize_map(UpToMetadata(&mut found));
+    found
+}
+
+struct UpToMetadata<'f, 't>(&'f mut Option<Metadata<'t>>);
+
+impl<'t> Visitor<'t> for UpToMetadata<'_, 't> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an Application")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "metadata" {
+                *self.0 = Some(map.next_value()?);
+                break;
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]

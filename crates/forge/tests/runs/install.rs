@@ -40,7 +40,7 @@ impl Bare {
         static PLATFORM: OnceLock<Platform> = OnceLock::new();
         let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("install");
         let mut options = environment.options();
-        options.timeouts = Some(("120s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
         let node =
             |name: &str, before: &[&str]| TwinNode::new(name, before, vec![deployment(name, &options.image, 1, &[])]);
         let nodes = [node("first", &[]), node("second", &["first"])];

@@ -24,7 +24,7 @@ impl Stage {
         let environment = Platform::shared().environment(test);
         let mut options = environment.options();
         options.auto = auto;
-        options.timeouts = Some(("120s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
         let nodes = nodes(&options);
         environment.push(&twin::small(&options, &nodes), "the platform");
         Self::prepared(environment, options)
