@@ -50,6 +50,8 @@ pub(crate) const CERTIFICATE: &str = "ca.crt";
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a comparison may take.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
+/// After so long without an answer the controller may not have heard that it was asked.
+const HEARD: Duration = Duration::from_secs(30);
 /// How long it may take where everything is rendered for it: a plugin alone has 90 s.
 const RENDER_PATIENCE: Duration = Duration::from_secs(150);
 
@@ -322,7 +324,17 @@ impl ArgoCd {
 
     /// Asks for a comparison and waits for it: what comes back was read after the comparison began with our request.
     pub(crate) async fn refresh(&self, id: &ApplicationId) -> Result<Application, ClusterError> {
-        self.compare(id, "normal", REFRESH_PATIENCE).await
+        self.refresh_heard(id, HEARD).await
+    }
+
+    /// The wish for a comparison is an annotation. Argo CD 3.2.11 keeps the answer to its own last write in place of what its
+    /// watch brought meanwhile, and so can miss it; the same wish again changes nothing, and nothing tells it either. Another
+    /// one does.
+    async fn refresh_heard(&self, id: &ApplicationId, heard: Duration) -> Result<Application, ClusterError> {
+        match tokio::time::timeout(heard, self.compare(id, "normal", REFRESH_PATIENCE)).await {
+            Ok(answer) => answer,
+            Err(_) => self.compare(id, "hard", REFRESH_PATIENCE).await,
+        }
     }
 
     /// The same, and whatever Argo CD kept of it does not count, an error neither: it is rendered anew.
@@ -585,6 +597,30 @@ mod tests {
             assert!(argocd.terminate(&id).await.unwrap_err().is_transient());
             assert_eq!([0, 1].map(|which: usize| counts[which].load(Ordering::Relaxed)), [2 * ways, 2 * ways]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_wish_for_a_comparison_that_was_not_heard_is_made_in_other_words() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let asked: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let told = asked.clone();
+        // Who asks as before waits for ever.
+        let router = axum::Router::new().fallback(move |uri: axum::http::Uri| async move {
+            let query = uri.query().unwrap_or_default().to_owned();
+            let how = query.split('&').next().unwrap_or_default().to_owned();
+            let heard = how == "refresh=hard";
+            told.lock().unwrap().push(how);
+            if !heard {
+                std::future::pending::<()>().await;
+            }
+            axum::Json(json!({"metadata": {"namespace": "argocd", "name": "a", "resourceVersion": "7"}}))
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let argocd = ArgoCd::at(&address, SecretString::from("t".to_owned()), None).unwrap();
+        let compared = argocd.refresh_heard(&"argocd/a".parse().unwrap(), Duration::from_millis(300)).await.unwrap();
+        assert_eq!((compared.version, asked.lock().unwrap().join(" ")), (7, "refresh=normal refresh=hard".to_owned()));
     }
 
     #[test]

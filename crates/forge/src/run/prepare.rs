@@ -287,15 +287,29 @@ async fn decisions(
         async move { (node.clone(), prover.prove(&node, Mode::Look).await) }
     });
     let patience = PATIENCE + PER_NODE * u32::try_from(run.len()).unwrap_or(u32::MAX);
-    let looked = tokio::time::timeout(patience, look.buffer_unordered(AT_ONCE).collect::<Vec<_>>()).await;
-    let looked = looked.map_err(|_| {
-        Failure::new(
-            Code::ArgoUnreachable,
-            format!("Argo CD did not compare everything within {} s", patience.as_secs()),
-        )
-        .hint("is the application controller well? `kubectl -n argocd get pods`")
-    })?;
+    let mut looked = BTreeMap::new();
+    let all = look.buffer_unordered(AT_ONCE).for_each(|(node, decision)| {
+        looked.insert(node, decision);
+        std::future::ready(())
+    });
+    if tokio::time::timeout(patience, all).await.is_err() {
+        let late = run.nodes().find(|node| !looked.contains_key(&node.id));
+        return Err(not_compared(late.map(|node| &node.application), run.len() - looked.len(), patience));
+    }
     Ok(looked.into_iter().filter_map(|(node, decision)| Some((node, decision?))).collect())
+}
+
+/// Argo CD had its time, and these are left.
+fn not_compared(first: Option<&ApplicationId>, left: usize, patience: Duration) -> Failure {
+    let (which, example) = match first {
+        Some(id) => (format!("{left} Application(s), `{id}` among them,"), id.name()),
+        None => ("everything".to_owned(), "NAME"),
+    };
+    let message = format!("Argo CD did not compare {which} within {} s", patience.as_secs());
+    Failure::new(Code::ArgoUnreachable, message).hint(format!(
+        "is the application controller well (`kubectl -n argocd get pods`), and does \
+         `argocd app get {example} --refresh` come back?"
+    ))
 }
 
 async fn window_left(place: &Place, run: &RunPlan) -> Result<bool, Failure> {
