@@ -333,7 +333,7 @@ impl ArgoCd {
     async fn refresh_heard(&self, id: &ApplicationId, heard: Duration) -> Result<Application, ClusterError> {
         match tokio::time::timeout(heard, self.compare(id, "normal", REFRESH_PATIENCE)).await {
             Ok(answer) => answer,
-            Err(_) => self.compare(id, "hard", REFRESH_PATIENCE).await,
+            Err(_) => self.refresh_hard(id).await,
         }
     }
 
@@ -619,7 +619,7 @@ mod tests {
         let address = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let argocd = ArgoCd::at(&address, SecretString::from("t".to_owned()), None).unwrap();
-        let compared = argocd.refresh_heard(&"argocd/a".parse().unwrap(), Duration::from_millis(300)).await.unwrap();
+        let compared = argocd.refresh_heard(&"argocd/a".parse().unwrap(), Duration::from_secs(3)).await.unwrap();
         assert_eq!((compared.version, asked.lock().unwrap().join(" ")), (7, "refresh=normal refresh=hard".to_owned()));
     }
 

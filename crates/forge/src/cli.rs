@@ -16,7 +16,8 @@ use forge_core::exit::Exit;
 
 /// Variables that say what is meant. Without them more is, or something else: whoever lost one did not ask for that, so an empty one
 /// stays a value that cannot be understood.
-const MEANT: [&str; 3] = ["FORGE_CONTEXT", "FORGE_ENVIRONMENT", "FORGE_TARGET_SCOPE"];
+const MEANT: [&str; 5] =
+    ["FORGE_CONTEXT", "FORGE_DRY_RUN", "FORGE_ENVIRONMENT", "FORGE_KUBECONFIG_PATH", "FORGE_TARGET_SCOPE"];
 
 /// Deploys a platform of interdependent applications onto Kubernetes in dependency order, through Argo, from Git
 ///

@@ -82,7 +82,6 @@ fn a_variable_that_is_empty_counts_as_not_set_but_for_those_that_say_what_is_mea
         "FORGE_CHARTS",
         "FORGE_HELM",
         "FORGE_WITH",
-        "FORGE_KUBECONFIG_PATH",
         "FORGE_WORKFLOWS_NAMESPACE",
         "FORGE_REGISTRY_CONFIG",
         "FORGE_REGISTRY_CA",
@@ -94,6 +93,10 @@ fn a_variable_that_is_empty_counts_as_not_set_but_for_those_that_say_what_is_mea
     // Whoever lost what he meant did not ask for everything.
     let (code, _, err) = with(&["platform", "validate", "-e", "dev"], &["FORGE_TARGET_SCOPE"]);
     assert!(code == Some(3) && err.contains("scope"), "{code:?} {err}");
+    let (code, _, err) = with(&["platform", "deploy", "-e", "dev"], &["FORGE_DRY_RUN"]);
+    assert!(code == Some(3) && err.contains("--dry-run"), "{code:?} {err}");
+    let (code, _, err) = with(&["status", "-e", "dev"], &["FORGE_KUBECONFIG_PATH"]);
+    assert!(code == Some(3) && err.contains("--kubeconfig"), "{code:?} {err}");
     let (code, _, err) = with(&print, &["FORGE_ENVIRONMENT"]);
     assert!(code == Some(3) && err.contains("no environment `` in forge.yaml"), "{code:?} {err}");
     let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";

@@ -342,7 +342,7 @@ fn an_interrupt_after_the_nodes_is_heard_at_once_and_nothing_more_is_written() {
     });
     let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(told.success());
-    let ended = eventually("it stops", Duration::from_secs(20), || child.try_wait().unwrap().ok_or_else(String::new));
+    let ended = eventually("it stops", Duration::from_secs(60), || child.try_wait().unwrap().ok_or_else(String::new));
     assert_eq!(ended.code(), Some(2));
     assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
     // What went until then is told all the same.

@@ -215,7 +215,7 @@ pub fn table(figures: &[Figures]) -> String {
         let peak = move |f: &Figures| f.usage.get(&part).map(|usage| usage.peak as f64 / 1024.0);
         columns.push((format!("{} peak memory, MiB", part.as_str()), 1, Box::new(peak)));
         let processor = move |f: &Figures| f.usage.get(&part).map(|usage| usage.processor);
-        columns.push((format!("{} processor time, s", part.as_str()), 1, Box::new(processor)));
+        columns.push((format!("{} processor time, s", part.as_str()), 2, Box::new(processor)));
     }
     columns.push(("Workflow spec, KiB".into(), 1, Box::new(move |f| kib(f.stored.spec))));
     columns.push(("Workflow status, KiB".into(), 1, Box::new(move |f| kib(f.stored.status))));

@@ -104,8 +104,8 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["check", "print"])]
     credentials: bool,
     /// Print what a teardown compares its end with, and write nothing: a list of ConfigMaps with the names of all that is in the
-    /// cluster, empty where one is kept already or the cluster is prepared. For those who make the rest by other means: ask before
-    /// anything is made, and make them, in their order, as soon as their namespace is there
+    /// cluster, empty where one is kept already or the cluster is prepared; fails where it may not look. For those who make the
+    /// rest by other means: ask before anything is made, and make them, in their order, as soon as their namespace is there
     #[arg(long, conflicts_with_all = ["check", "print", "credentials"])]
     snapshot: bool,
     /// How what --check, --print and --snapshot say is written; for programs (`forge schema BootstrapCheck`, `BootstrapPlan`), what
@@ -204,8 +204,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     if arguments.snapshot {
         return block_on(async {
             let cluster = Cluster::connect(&arguments.cluster).await?;
-            let mut note = |line: &str| output.say(&format!("note: {line}"));
-            let before = inventory::snapshot(&cluster, &places.workflows, &places.argocd, &mut note).await;
+            let before = inventory::snapshot(&cluster, &places.workflows, &places.argocd).await?;
             output.data(&document(arguments.output, &before.list()))?;
             Ok(Exit::Done)
         })?;
@@ -273,7 +272,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
         let checked = preflight::Wanted::new(purpose).unless_prepared(&cluster).await;
         preflight::required(&cluster, &checked, output).await?;
         let mut note = |line: &str| output.say(&format!("note: {line}"));
-        let before = inventory::snapshot(&cluster, &workflows, &places.argocd, &mut note).await;
+        let before = inventory::snapshot_or_note(&cluster, (&workflows, &places.argocd), &mut note).await;
         // The checks listen to interrupts, and who has once listened has to go on.
         let mut interrupts = Interrupts::listen();
         let phase = Phase {

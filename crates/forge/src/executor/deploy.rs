@@ -106,7 +106,7 @@ pub(super) async fn deploy(
             let work = async {
                 let mut note = |line: &str| session.log(Level::Warn, BOOTSTRAP, "", line);
                 let mut tell = say;
-                let before = inventory::snapshot(&cluster, &to.workflows, &to.argocd, &mut note).await;
+                let before = inventory::snapshot_or_note(&cluster, (&to.workflows, &to.argocd), &mut note).await;
                 // Helm is not dropped half way: it listens itself.
                 phase_one::installed(&cluster, (inputs, options), &data, &parts, &before, interrupts, say).await?;
                 // Where nothing was installed.

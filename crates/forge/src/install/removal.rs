@@ -27,8 +27,10 @@ pub(crate) struct Removing<'r> {
     pub(crate) workflows: &'r str,
     /// The program; that of the path if absent.
     pub(crate) helm: Option<&'r Path>,
-    /// How long each part may take to go.
-    pub(crate) timeout: Duration,
+    /// How long a part may take to go, asked when its turn comes.
+    pub(crate) timeout: &'r dyn Fn() -> Duration,
+    /// Hears of each part that is gone.
+    pub(crate) removed: &'r dyn Fn(Component),
     /// The Lease that bootstraps wait for is held already.
     pub(crate) locked: bool,
 }
@@ -75,9 +77,10 @@ pub(crate) async fn uninstall(
     for (component, namespace) in parts {
         let name = component.release();
         failpoint::write(&format!("helm uninstall {name}"));
-        match helm.uninstall(Release { name, namespace }, removing.timeout, interrupts).await {
+        match helm.uninstall(Release { name, namespace }, (removing.timeout)(), interrupts).await {
             Ok(()) => {
                 say(&format!("{:<14} uninstall removed", component.title()));
+                (removing.removed)(*component);
                 // Helm does not know of it, and there is no Argo CD any more that it would count for.
                 if *component == Component::Cd
                     && let Err(failure) = administrator::forget(removing.cluster, namespace).await

@@ -541,9 +541,15 @@ async fn copy_beside(
     let of = |one: &Descriptor| (one.digest.clone(), one.annotations.get(ANNOTATION).cloned());
     let Manifests { tagged, others } = manifests(from, manifest, kind, &limits).await?;
     if let Some(tagged) = &tagged {
-        let held = kind.held(&tagged.1, &limits)?;
-        copy_tagged(from, to, manifest, kind, tagged, &held).await?;
-        count.extend(held.iter().map(of));
+        match kind.held(&tagged.1, &limits) {
+            Ok(held) => {
+                copy_tagged(from, to, manifest, kind, tagged, &held).await?;
+                count.extend(held.iter().map(of));
+            }
+            // No policy asks for them.
+            Err(_) if kind == Kind::Attestation => left += 1,
+            Err(error) => return Err(error.into()),
+        }
     }
     let by_tag = to.again()?.try_manifest(&Reference::Tag(kind.tag(&manifest.digest)), limits.manifest).await?;
     for (found, bytes) in others {
@@ -574,7 +580,8 @@ async fn copy_tagged(
     held: &[Descriptor],
 ) -> Result<(), Failure> {
     let (limits, tag) = (from.limits, kind.tag(&subject.digest));
-    for lost in 0..TRIES {
+    // After the last time it is looked at, and not written any more.
+    for lost in 0..=TRIES {
         // The first look after writing finds what was written, if nobody else writes.
         if lost > 1 {
             tokio::time::sleep(pause(lost, &found.digest)).await;
@@ -597,6 +604,9 @@ async fn copy_tagged(
                 }
             },
         };
+        if lost == TRIES {
+            break;
+        }
         let mut layout = from.gathered(found, &wide(&limits)).await?;
         let made = if kept.iter().all(|one| held.contains(one)) {
             found.clone()

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub(crate) use snapshot::{Before, snapshot, stored};
+pub(crate) use snapshot::{Before, snapshot, snapshot_or_note, stored};
 
 use crate::cluster::{Cluster, ClusterError, WHOLE, discovered, escaped, metadata, path};
 

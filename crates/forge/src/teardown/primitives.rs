@@ -19,9 +19,10 @@ use forge_core::teardown::{Content, RemovalRecord, belongs, foreign_beside_argo,
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::look::is_last;
-use super::{PATIENCE, SHOWN, Teardown, name_of, surely, uid_of, unless_told};
+use super::{PATIENCE, SETTLING, SHOWN, Teardown, name_of, surely, uid_of, unless_told};
 use crate::bootstrap::{applied, former};
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
@@ -140,15 +141,16 @@ async fn installed(
     };
     let (cluster, workflows) = (teardown.cluster, teardown.places.workflows.as_str());
     let Primitives { kubeconfig, helm, .. } = tools;
-    for part in &going {
-        // Each has what is left of the time when its turn comes.
-        let timeout = teardown.for_helm(tools.timeout);
-        let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout, locked };
-        let parts = [(*part, teardown.place(*part))];
-        if uninstall(&removing, &parts, interrupts, say).await? == Outcome::Interrupted {
-            return Ok(Outcome::Interrupted);
-        }
+    let timeout = || teardown.for_helm(tools.timeout);
+    let removed = |part: Component| {
         record.borrow_mut().removed(format!("{}, Helm release {}", part.title(), part.release()));
+    };
+    let (timeout, removed) = (&timeout, &removed);
+    let removing = Removing { cluster, kubeconfig: *kubeconfig, workflows, helm: *helm, timeout, removed, locked };
+    // At once: in between, nobody who waits for the Lease may begin.
+    let parts: Vec<(Component, &str)> = going.iter().map(|part| (*part, teardown.place(*part))).collect();
+    if uninstall(&removing, &parts, interrupts, say).await? == Outcome::Interrupted {
+        return Ok(Outcome::Interrupted);
     }
     let after_helm = async {
         teardown.remove_managed(&managed, record).await?;
@@ -490,6 +492,7 @@ impl Teardown<'_> {
         self.kinds.forget().await;
         let mut places = vec![EVENTS, self.environment.argocd.as_str(), self.places.workflows.as_str()];
         places.dedup();
+        let settled = Instant::now() + self.within(SETTLING);
         for place in places {
             let shown = format!("Namespace/{place}");
             let Some(namespace) = self.cluster.get(&path::object(NAMESPACES, place)).await? else { continue };
@@ -503,7 +506,7 @@ impl Teardown<'_> {
                 record.borrow_mut().kept(shown, "this executor runs in it: remove it from outside");
                 continue;
             }
-            match self.keeper(place, foreign_beside_argo).await {
+            match self.keeper(place, settled, foreign_beside_argo).await {
                 Ok(None) => {}
                 Ok(Some(content)) => {
                     record.borrow_mut().kept(shown, format!("{} is in it, and is not ours", content.id()));

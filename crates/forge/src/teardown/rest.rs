@@ -236,9 +236,11 @@ impl Teardown<'_> {
         let known: BTreeSet<String> = record.borrow().kept.iter().map(|kept| kept.object.clone()).collect();
         let members = members_of(plan);
         let mut going = Vec::new();
+        // For all of them together: it is the nodes that are gone which it waits for.
+        let settled = Instant::now() + self.within(SETTLING);
         for namespace in own {
             let (shown, place) = (format!("Namespace/{}", name_of(namespace)), name_of(namespace));
-            let kept = self.keeper(place, |contents, kinds| {
+            let kept = self.keeper(place, settled, |contents, kinds| {
                 let known: BTreeSet<String> = known.iter().cloned().chain(made_by(&members, contents)).collect();
                 foreign(contents, &known, kinds)
             });
@@ -280,26 +282,26 @@ impl Teardown<'_> {
         Ok(())
     }
 
-    /// The first object that keeps a namespace, as `which` finds it. One that has owners is looked at again for a while: where
-    /// those are gone, it goes by itself, some seconds after them.
+    /// The first object that keeps a namespace, as `which` finds it. One that has owners is looked at again until everything has
+    /// settled: where those are gone, it goes by itself, some seconds after them.
     ///
     /// # Errors
     /// When something cannot be listed.
     pub(super) async fn keeper(
         &self,
         place: &str,
+        settled: Instant,
         which: impl for<'c> Fn(&'c [Content], &[Kind]) -> Option<&'c Content>,
     ) -> Result<Option<Content>, ClusterError> {
-        let end = Instant::now() + self.within(SETTLING);
         loop {
             let contents = contents(self.cluster, &self.kinds, place).await?;
             let kinds = self.kinds.all().await?;
             let Some(found) = which(&contents, &kinds) else { return Ok(None) };
             let owners = found.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-            if owners.is_none_or(Vec::is_empty) || Instant::now() >= end {
+            if owners.is_none_or(Vec::is_empty) || Instant::now() >= settled {
                 return Ok(Some(found.clone()));
             }
-            tokio::time::sleep(LOOK.min(end.saturating_duration_since(Instant::now()))).await;
+            tokio::time::sleep(LOOK.min(settled.saturating_duration_since(Instant::now()))).await;
         }
     }
 

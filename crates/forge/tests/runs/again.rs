@@ -12,13 +12,19 @@ use crate::stage::Stage;
 
 const AGENTS: &str = "workflows.argoproj.io/component=agent";
 
+/// A node that is on its way while something happens to the agent, and has its time afterwards.
+fn slow(mut node: TwinNode) -> TwinNode {
+    node.settings = "timeouts: {sync: 60s, health: 4m}".to_owned();
+    node
+}
+
 #[test]
 fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     let stage = Stage::new("again", false, |options| {
         let node = |name: &str, before: &[&str], ready| {
             TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
         };
-        vec![node("first", &[], 1), node("second", &["first"], 20)]
+        vec![node("first", &[], 1), slow(node("second", &["first"], 45))]
     });
     let started = stage.forge(&["platform", "deploy", "--detach"]);
     assert_eq!(started.code, 0, "{}", started.stderr);
@@ -59,7 +65,7 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     let patch = json!({"spec": {"tasks": {&first: task}}}).to_string();
     // The other node is not proven yet, so an answer of this plugin that says so is one for the finished node.
     let metrics = format!("/api/v1/namespaces/argo/pods/{pod}:4355/proxy/metrics");
-    eventually("the agent executes the finished node again", Duration::from_secs(30), || {
+    eventually("the agent executes the finished node again", Duration::from_secs(60), || {
         stage.kubectl(&["patch", "workflowtaskset", &workflow, "-n", "argo", "--type=merge", "-p", &patch]);
         let figures = stage.environment.platform.sandbox.try_kubectl(&["get", "--raw", &metrics], None).stdout;
         if figures.contains("forge_agent_answers_total{answer=\"proven\"} 1") { Ok(()) } else { Err(figures) }
@@ -86,7 +92,7 @@ fn what_a_workflow_left_open_that_failed_with_its_agent_goes_on_in_another_one_o
         let node = |name: &str, before: &[&str], ready| {
             TwinNode::new(name, before, vec![deployment(name, &options.image, ready, &[])])
         };
-        vec![node("first", &[], 1), node("second", &["first"], 20), node("third", &["second"], 1)]
+        vec![node("first", &[], 1), slow(node("second", &["first"], 45)), node("third", &["second"], 1)]
     });
     let started = stage.forge(&["platform", "deploy", "--detach"]);
     assert_eq!(started.code, 0, "{}", started.stderr);
@@ -99,7 +105,7 @@ fn what_a_workflow_left_open_that_failed_with_its_agent_goes_on_in_another_one_o
     let failed = r#"{"status":{"phase":"Failed","reason":"Evicted","message":"the node was low on memory"}}"#;
     let patch = ["patch", agent.trim(), "-n", "argo", "--subresource=status", "--type=merge", "-p", failed];
     let workflow = format!("forge-{run}");
-    eventually("Argo Workflows has given the Workflow up", Duration::from_secs(15), || {
+    eventually("Argo Workflows has given the Workflow up", Duration::from_secs(60), || {
         let sandbox = &stage.environment.platform.sandbox;
         let patched = sandbox.try_kubectl(&patch, None);
         let phase = ["get", "workflow", &workflow, "-n", "argo", "-o", "jsonpath={.status.phase}"];

@@ -13,7 +13,7 @@ use forge_testkit::sandbox::{Sandbox, eventually, run, status};
 use forge_testkit::twin::{TwinNode, deployment};
 use serde_json::Value;
 
-use crate::stage::{Stage, names};
+use crate::stage::{PATIENCE, Stage, names};
 
 /// What can be lost, in the order in which the short slice of `make test` meets it.
 pub(crate) const TARGETS: [&str; 10] = [
@@ -117,7 +117,7 @@ fn is_over(sandbox: &Sandbox, run_name: &str) -> bool {
 /// Kills a target, and has the sandbox start again what nobody else does. One that has not started is waited for: a kill that
 /// meets nobody tests nothing. False if all was over before there was anybody.
 pub(crate) fn lose(sandbox: &Sandbox, target: &str, run_name: &str, mut over: impl FnMut() -> bool) -> bool {
-    let victims = eventually(&format!("there is a {target} to kill"), Duration::from_secs(60), || {
+    let victims = eventually(&format!("there is a {target} to kill"), PATIENCE, || {
         // Whatever is lost after the end disturbs nobody.
         if over() {
             return Ok(Vec::new());
@@ -260,7 +260,7 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
         let said = format!("{node} was asked for {asked} times in {attempts} attempts");
         assert!(asked <= attempts, "seed {seed}, run {number}, {told}: {said}");
     }
-    eventually("no window is left", Duration::from_secs(30), || {
+    eventually("no window is left", PATIENCE, || {
         let held = stage.held();
         if held == names(&[]) { Ok(()) } else { Err(format!("{held:?}")) }
     });

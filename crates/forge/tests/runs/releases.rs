@@ -297,7 +297,7 @@ fn nodes() -> Vec<TwinNode> {
     vec![
         node("first", &[], ""),
         // Its failure is not waited for.
-        node("second", &["first"], "timeouts: {sync: 30s, health: 25s}"),
+        node("second", &["first"], "timeouts: {sync: 60s, health: 60s}"),
         node("third", &["second"], ""),
     ]
 }

@@ -274,7 +274,7 @@ fn a_part_goes_alone_a_pod_per_node_comes_to_the_same_and_it_can_be_deployed_aga
 fn a_finalizer_that_nobody_clears_is_named_with_its_age_and_given_up_only_by_name() {
     let stage = Stage::new("teardown-stuck", false, |_| {
         let mut held = TwinNode::new("held", &[], vec![config_map("held", "1")]);
-        held.settings = "timeouts: {sync: 30s, health: 20s}".to_owned();
+        held.settings = "timeouts: {sync: 60s, health: 20s}".to_owned();
         vec![held, TwinNode::new("top", &["held"], vec![config_map("top", "1")])]
     });
     let keeper = Keeper::new(&stage);
@@ -346,7 +346,7 @@ fn killed_in_the_middle_the_next_one_goes_on_and_ends() {
     let stage = Stage::new("teardown-kill", false, |options| {
         group = format!("{}.example.com", options.environment);
         let mut slow = TwinNode::new("slow", &["base"], vec![deployment("slow", &options.image, 1, &[])]);
-        slow.settings = "timeouts: {sync: 30s, health: 5m}".to_owned();
+        slow.settings = "timeouts: {sync: 60s, health: 5m}".to_owned();
         let operator = TwinNode::new("operator", &["slow"], vec![definition(&group, false)]);
         vec![TwinNode::new("base", &[], vec![config_map("base", "1")]), slow, operator]
     });

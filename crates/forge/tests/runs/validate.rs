@@ -147,9 +147,6 @@ fn platform() -> Stage {
         let mut half = pods("half");
         let (_, text) = &mut half.manifests[0];
         *text = text.replace("\"replicas\": 1", "\"replicas\": 2");
-        // What is being deleted may come back for so long.
-        let mut going = settings("going");
-        going.settings = "timeouts: {sync: 30s}".to_owned();
         let mut ruled = settings("ruled");
         ruled.settings =
             "health: [{apiVersion: v1, kind: ConfigMap, name: ruled, expr: \"object.data.text == 'good'\"}]".to_owned();
@@ -169,7 +166,7 @@ fn platform() -> Stage {
             settings("claimed"),
             settings("failed"),
             settings("lost"),
-            going,
+            settings("going"),
             settings("astray"),
             settings("copied"),
             pods("paused"),

@@ -7,7 +7,7 @@ use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, config_map, deployment};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, names, placed, refused_service};
+use crate::stage::{PATIENCE, Stage, names, placed, refused_service};
 
 fn chain(options: &forge_testkit::twin::Options) -> Vec<TwinNode> {
     vec![
@@ -24,7 +24,7 @@ fn ended_by(test: &str, end: impl FnOnce(&Stage, &str)) {
     let started = stage.forge(&["platform", "deploy", "--detach"]);
     assert_eq!(started.code, 0, "{}", started.stderr);
     stage.until_asked("slow");
-    eventually("the proven one has left", Duration::from_secs(20), || {
+    eventually("the proven one has left", PATIENCE, || {
         let held = stage.held();
         if held == names(&["last", "slow"]) { Ok(()) } else { Err(format!("{held:?}")) }
     });
@@ -46,7 +46,7 @@ fn a_run_of_a_part_leaves_the_rest_held() {
     for node in ["slow", "last"] {
         let name = stage.options.application(node);
         stage.kubectl(&["annotate", "application", &name, "-n", "argocd", "argocd.argoproj.io/refresh=normal"]);
-        eventually("it was compared", Duration::from_secs(30), || {
+        eventually("it was compared", PATIENCE, || {
             let annotations = stage.environment.application(node)["metadata"]["annotations"].clone();
             if annotations.get("argocd.argoproj.io/refresh").is_none() { Ok(()) } else { Err(annotations.to_string()) }
         });

@@ -89,29 +89,39 @@ fn config_map(namespace: &str, packed: &Packed, number: usize, piece: &[u8]) -> 
 }
 
 /// Looks at what is there, where nothing was prepared yet and no snapshot is kept. Reads only.
-pub(crate) async fn snapshot(cluster: &Cluster, workflows: &str, argocd: &str, say: &mut dyn FnMut(&str)) -> Before {
-    let kept = cluster.get(&path::object(&path::config_maps(workflows), SNAPSHOT)).await;
-    let prepared = prepare::prepared(cluster, workflows, argocd).await;
-    let taken = match (kept, prepared) {
-        (Ok(None), Ok(None)) => match take(cluster, None).await {
-            Ok(inventory) => Snapshot::of(&inventory).packed().map_err(|error| error.to_string()),
-            Err(failure) => Err(failure.message),
-        },
+///
+/// # Errors
+/// When something cannot be read: whoever may not look cannot know.
+pub(crate) async fn snapshot(cluster: &Cluster, workflows: &str, argocd: &str) -> Result<Before, Failure> {
+    let looked = async {
+        let kept = cluster.get(&path::object(&path::config_maps(workflows), SNAPSHOT)).await?;
         // A platform that is there already is not what was there before it.
-        (Ok(Some(_)), _) | (_, Ok(Some(_))) => return Before::nothing(),
-        // Whoever may not look cannot know.
-        (Err(error), _) => Err(error.to_string()),
-        (_, Err(failure)) => Err(failure.message),
-    };
-    match taken {
-        Ok(packed) => Before { workflows: workflows.to_owned(), packed: Some(packed), kept: Cell::new(false) },
-        Err(why) => {
-            say(&format!(
-                "what is in the cluster is not noted, so a teardown has nothing to compare its end with: {why}"
-            ));
-            Before::nothing()
+        if kept.is_some() || prepare::prepared(cluster, workflows, argocd).await?.is_some() {
+            return Ok(Before::nothing());
         }
-    }
+        let packed = Snapshot::of(&take(cluster, None).await?).packed();
+        let packed = packed.map_err(|error| Failure::new(Code::SnapshotUnusable, error.to_string()))?;
+        Ok(Before { workflows: workflows.to_owned(), packed: Some(packed), kept: Cell::new(false) })
+    };
+    looked.await.map_err(|mut failure: Failure| {
+        failure.message = format!(
+            "what is in the cluster is not noted, so a teardown has nothing to compare its end with: {}",
+            failure.message
+        );
+        failure
+    })
+}
+
+/// The same, and nothing where it cannot be read: `say` hears why. Who bootstraps goes on without it.
+pub(crate) async fn snapshot_or_note(
+    cluster: &Cluster,
+    (workflows, argocd): (&str, &str),
+    say: &mut dyn FnMut(&str),
+) -> Before {
+    snapshot(cluster, workflows, argocd).await.unwrap_or_else(|failure| {
+        say(&failure.message);
+        Before::nothing()
+    })
 }
 
 /// The snapshot that is kept; nothing where there is none.

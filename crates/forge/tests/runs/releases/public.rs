@@ -309,10 +309,10 @@ fn compare(all: &[&Public]) {
     for public in all {
         found.extend(ground.differences(public, &mut room));
     }
-    assert!(found.is_empty(), "{found:#?}");
     for namespace in room {
         ground.sandbox().kubectl(&["delete", "namespace", &namespace]);
     }
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Whatever is killed while a platform goes, this teardown or the next one ends, in order, and a hundred strangers stay. For
 //! `make soak`: `FORGE_SEED` replays it, `FORGE_TEARDOWN_KILLS` says how often.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -130,7 +129,6 @@ fn killed_at_any_moment_the_next_one_ends_and_a_hundred_strangers_stay() {
     let file = stage.environment.repository.folder().join("argocd/applications.yaml");
     // The teardown itself dies in every other round.
     let targets: Vec<&str> = TARGETS.into_iter().filter(|target| *target != "executor").collect();
-    let mut tally: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..rounds {
         kill::fresh(sandbox);
         let made = stage.forge(&["bootstrap", "--image", &image]);
@@ -140,7 +138,7 @@ fn killed_at_any_moment_the_next_one_ends_and_a_hundred_strangers_stay() {
         let since = mark();
         let turn = round / 4;
         let after = match round % 4 {
-            0 => at_a_write(&stage, turn + 1),
+            0 => at_a_write(&stage, 1 + u64::try_from(random.below(25)).unwrap()),
             2 => with_nodes_left(&stage, usize::try_from(turn % 3).unwrap()),
             _ => without(&stage, targets[usize::try_from(round / 2).unwrap() % targets.len()], &mut random),
         };
@@ -153,10 +151,12 @@ fn killed_at_any_moment_the_next_one_ends_and_a_hundred_strangers_stay() {
             "seed {seed}, round {round}, {after}"
         );
         let edges = order::removals_judged(&graph, &lines);
-        *tally.entry(after.clone()).or_default() += 1;
+        // What was not logged while the API server was away cannot be judged.
+        let logged = !["kube-apiserver", "etcd"].iter().any(|lost| after.contains(lost));
+        assert!(edges == 2 || !logged, "seed {seed}, round {round}, {after}: {edges} edges judged");
         let _ = writeln!(std::io::stderr(), "teardown: seed {seed}, round {round}: {after}; {edges} edges judged");
     }
-    let _ = writeln!(std::io::stderr(), "teardown: seed {seed}, {rounds} rounds: {tally:#?}");
+    let _ = writeln!(std::io::stderr(), "teardown: seed {seed}, {rounds} rounds");
     drop(keeper);
     let label = format!("{}={}-strangers", twin::LABEL, stage.environment.name);
     stage.kubectl(&["delete", "applications", "-n", "argocd", "-l", &label, "--wait=false"]);
