@@ -22,7 +22,7 @@ pub mod policy;
 mod receipt;
 pub mod signature;
 
-pub use archive::{pack, unpack};
+pub use archive::{Packed, pack, unpack};
 pub use assemble::{Assembled, Inputs, assemble};
 pub use diff::{Change, ChangeKind, diff};
 pub use document::{Document, ImageUse, Key, distinct, documents};

@@ -258,6 +258,7 @@ pub fn compose(
             layers: &layers,
             subject: Some(&manifest),
             annotations,
+            shown: None,
         });
         let found_by = referrers.index(std::slice::from_ref(&artifact), &Annotations::new());
         referrers.offer(found_by, Some(&manifest.referrers_tag()));

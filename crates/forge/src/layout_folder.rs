@@ -372,8 +372,13 @@ mod tests {
         let mut layout = Layout::default();
         let layer = layout.blob("text/plain", content.as_bytes().to_vec());
         let (layers, annotations) = ([layer.clone()], Annotations::new());
-        let artifact =
-            Artifact { artifact_type: "application/x", layers: &layers, subject: None, annotations: &annotations };
+        let artifact = Artifact {
+            artifact_type: "application/x",
+            layers: &layers,
+            subject: None,
+            annotations: &annotations,
+            shown: None,
+        };
         let manifest = layout.artifact(&artifact);
         layout.offer(manifest.clone(), Some(name));
         (layout, manifest, layer)

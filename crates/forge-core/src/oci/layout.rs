@@ -123,6 +123,8 @@ pub struct Artifact<'a> {
     pub subject: Option<&'a Descriptor>,
     /// What its manifest says about it.
     pub annotations: &'a Annotations,
+    /// The digests of what its layers unpack to, where tools that know of images alone are to show it too.
+    pub shown: Option<&'a [Digest]>,
 }
 
 /// Blobs, and those of them that are meant to be found.
@@ -173,7 +175,17 @@ impl Layout {
 
     /// Stores an artifact, and gives its manifest.
     pub fn artifact(&mut self, artifact: &Artifact<'_>) -> Descriptor {
-        let config = self.blob(media_type::EMPTY, b"{}".to_vec());
+        let config = match artifact.shown {
+            None => self.blob(media_type::EMPTY, b"{}".to_vec()),
+            // An image that runs nowhere.
+            Some(unpacked) => self.blob(
+                media_type::CONFIG,
+                written(json!({
+                    "architecture": "unknown", "os": "unknown", "config": {"Labels": artifact.annotations},
+                    "rootfs": {"type": "layers", "diff_ids": unpacked},
+                })),
+            ),
+        };
         let layers: Vec<Value> = artifact.layers.iter().map(Descriptor::json).collect();
         let mut manifest = json!({
             "schemaVersion": 2, "mediaType": media_type::MANIFEST, "artifactType": artifact.artifact_type,
@@ -329,7 +341,8 @@ mod tests {
         let content = layout.blob("application/vnd.example+json", br#"{"a":1}"#.to_vec());
         let (artifact_type, layers) = ("application/vnd.example", [content]);
         let annotations = annotations();
-        let artifact = Artifact { artifact_type, layers: &layers, subject: Some(&subject), annotations: &annotations };
+        let (annotations, about) = (&annotations, Some(&subject));
+        let artifact = Artifact { artifact_type, layers: &layers, subject: about, annotations, shown: None };
         let made = layout.artifact(&artifact);
         assert_eq!(made.json()["artifactType"], artifact_type);
         let tag = subject.referrers_tag();

@@ -13,7 +13,7 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 
 use super::document::twice;
 use super::{Document, Key, Limits, ReleaseError, same};
-use crate::digest::Digester;
+use crate::digest::{Digest, Digester};
 use crate::name::clip;
 use crate::oci::{Descriptor, OciError, gzip};
 
@@ -31,11 +31,20 @@ const WINDOW: u8 = 16 + 15;
 /// Whoever is given files, by their paths.
 pub type Each<'e> = dyn FnMut(&str, Vec<u8>) -> Result<(), ReleaseError> + 'e;
 
-/// A layer of documents: one file each, in the order of their keys, without time or owner.
+/// A layer of documents.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The digest of what they unpack to.
+    pub unpacked: Digest,
+}
+
+/// Packs a layer of documents: one file each, in the order of their keys, without time or owner.
 ///
 /// # Errors
 /// When a document stands twice, or its name fits no archive.
-pub fn pack(documents: &[Document]) -> Result<Vec<u8>, ReleaseError> {
+pub fn pack(documents: &[Document]) -> Result<Packed, ReleaseError> {
     let mut sorted: Vec<(Key, &Document)> = documents.iter().map(|document| (document.key(), document)).collect();
     sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
     let (keys, sorted): (Vec<Key>, Vec<&Document>) = sorted.into_iter().unzip();
@@ -56,7 +65,7 @@ pub fn pack(documents: &[Document]) -> Result<Vec<u8>, ReleaseError> {
         added.map_err(|error| OciError::Entry { path, error })?;
     }
     let archive = archive.into_inner().map_err(|error| OciError::Entry { path: String::new(), error })?;
-    Ok(gzip(&archive)?)
+    Ok(Packed { bytes: gzip(&archive)?, unpacked: Digest::of(&archive) })
 }
 
 /// Unpacks a layer as it comes, gives every file to `each` by its path, and says how many bytes they unpacked to.
@@ -604,7 +613,7 @@ mod tests {
         let mut all = sample(&["b", "a"]);
         let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: z}}";
         all.extend(documents("b.yaml", namespace.as_bytes(), &Limits::default()).unwrap());
-        let packed = pack(&all).unwrap();
+        let packed = pack(&all).unwrap().bytes;
         let (bytes, files) = unpacked(&packed).unwrap();
         let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, ["Namespace/z.yaml", "ConfigMap/a.yaml", "ConfigMap/b.yaml"]);
@@ -625,7 +634,7 @@ mod tests {
         let text: String =
             (0..300_000).map(|n: u32| char::from(b'a' + u8::try_from(n % 23 * n % 26).unwrap())).collect();
         all[0].value["data"]["a"] = text.as_str().into();
-        let (_, files) = unpacked(&pack(&all).unwrap()).unwrap();
+        let (_, files) = unpacked(&pack(&all).unwrap().bytes).unwrap();
         assert!(String::from_utf8(files[0].1.clone()).unwrap().contains(&text));
     }
 
@@ -648,7 +657,7 @@ mod tests {
 
     #[test]
     fn it_does_not_matter_in_what_pieces_bytes_come() {
-        let packed = pack(&sample(&["a", "b"])).unwrap();
+        let packed = pack(&sample(&["a", "b"])).unwrap().bytes;
         let descriptor = Layout::default().blob(media_type::RESOURCES, packed.clone());
         let mut count = 0;
         let mut each = |_: &str, _: Vec<u8>| {
@@ -661,7 +670,7 @@ mod tests {
 
     #[test]
     fn whoever_takes_the_files_can_stop_it() {
-        let packed = pack(&sample(&["a", "b"])).unwrap();
+        let packed = pack(&sample(&["a", "b"])).unwrap().bytes;
         let descriptor = Layout::default().blob(media_type::RESOURCES, packed.clone());
         let mut each = |_: &str, _: Vec<u8>| Err(ReleaseError::TooMuchOutput { most: 1 });
         let stopped = unpack(&mut packed.as_slice(), &descriptor, &Limits::default(), &mut each);
@@ -683,7 +692,7 @@ mod tests {
 
     #[test]
     fn every_cut_and_every_changed_byte_is_noticed() {
-        let packed = pack(&sample(&["a", "b"])).unwrap();
+        let packed = pack(&sample(&["a", "b"])).unwrap().bytes;
         let descriptor = Layout::default().blob(media_type::RESOURCES, packed.clone());
         let read = |bytes: &[u8]| unpack(&mut &*bytes, &descriptor, &Limits::default(), &mut |_, _| Ok(()));
         for end in 0..packed.len() {
@@ -724,7 +733,7 @@ mod tests {
             shuffled.sort_by_key(|name| crate::digest::Digest::of(format!("{seed}{name}").as_bytes()));
             let packed = pack(&sample(&names)).unwrap();
             prop_assert_eq!(&packed, &pack(&sample(&shuffled)).unwrap());
-            let (_, files) = unpacked(&packed).unwrap();
+            let (_, files) = unpacked(&packed.bytes).unwrap();
             prop_assert_eq!(files.len(), names.len());
         }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::metadata::SCHEMA_VERSION;
 use super::receipt::is_no_receipt;
 use super::{
-    ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, LayerSummary, Limits, PROJECT, ReleaseError,
-    ReleaseMetadata, Source, media_type, pack, read_layer,
+    ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, LayerSummary, Limits, PROJECT, Packed,
+    ReleaseError, ReleaseMetadata, Source, media_type, pack, read_layer,
 };
+use crate::digest::Digest;
 use crate::name::{EnvironmentName, ProjectId, clip};
 use crate::oci::{Annotations, Artifact, Descriptor, Layout};
 
@@ -66,11 +67,11 @@ pub fn assemble(inputs: &Inputs, limits: &Limits) -> Result<Assembled, ReleaseEr
     }
     pinned(&inputs.layers)?;
     let mut layout = Layout::default();
-    let mut layers: BTreeMap<&str, (Descriptor, LayerSummary)> = BTreeMap::new();
+    let mut layers: BTreeMap<&str, (Descriptor, Digest, LayerSummary)> = BTreeMap::new();
     for (name, documents) in &inputs.layers {
         layers.insert(name, layer(name, documents, limits, &mut layout)?);
     }
-    let distinct: BTreeSet<_> = layers.values().map(|(layer, _)| &layer.digest).collect();
+    let distinct: BTreeSet<_> = layers.values().map(|(layer, ..)| &layer.digest).collect();
     let one = distinct.len() == 1 && layers.len() > 1;
     if one && let Some((_, layer)) = layers.pop_first() {
         layers = [(DEFAULT_LAYER, layer)].into();
@@ -88,17 +89,24 @@ pub fn assemble(inputs: &Inputs, limits: &Limits) -> Result<Assembled, ReleaseEr
         builder: inputs.builder.clone(),
         version: inputs.version.clone(),
         artifacts: artifacts.into_iter().collect(),
-        resources: layers.iter().map(|(name, (_, summary))| ((*name).to_owned(), summary.clone())).collect(),
+        resources: layers.iter().map(|(name, (.., summary))| ((*name).to_owned(), summary.clone())).collect(),
     };
     let blob = layout.blob(media_type::METADATA, metadata.bytes());
     // Whoever reads the release reads this too: what it would not take is found here, by whoever can mend it.
     ReleaseMetadata::read(&metadata.bytes(), &blob, limits)?;
-    let mut blobs = vec![blob];
-    blobs.extend(layers.into_iter().map(|(name, (layer, _))| layer.annotated(ENVIRONMENT, name)));
-    let annotations = annotations(inputs);
-    let artifact =
-        Artifact { artifact_type: media_type::RELEASE, layers: &blobs, subject: None, annotations: &annotations };
-    let manifest = layout.artifact(&artifact);
+    // The metadata is not packed.
+    let (mut unpacked, mut blobs) = (vec![blob.digest.clone()], vec![blob]);
+    for (name, (layer, contents, _)) in layers {
+        unpacked.push(contents);
+        blobs.push(layer.annotated(ENVIRONMENT, name));
+    }
+    let manifest = layout.artifact(&Artifact {
+        artifact_type: media_type::RELEASE,
+        layers: &blobs,
+        subject: None,
+        annotations: &annotations(inputs),
+        shown: Some(&unpacked),
+    });
     if manifest.size > limits.manifest as u64 {
         let (what, found, limit) = ("the manifest of the release".to_owned(), manifest.size, limits.manifest as u64);
         return Err(ReleaseError::TooLarge { what, found, limit, unit: "bytes" });
@@ -138,7 +146,7 @@ fn layer(
     documents: &[Document],
     limits: &Limits,
     layout: &mut Layout,
-) -> Result<(Descriptor, LayerSummary), ReleaseError> {
+) -> Result<(Descriptor, Digest, LayerSummary), ReleaseError> {
     let what = format!("layer `{name}`");
     let too_large = |what: String, found: u64, limit: u64, unit: &'static str| {
         if found > limit { Err(ReleaseError::TooLarge { what, found, limit, unit }) } else { Ok(()) }
@@ -155,7 +163,7 @@ fn layer(
     }
     too_large(format!("what {what} renders to"), output, limits.output, "bytes")?;
     too_large(what.clone(), extracted, limits.extracted, "unpacked bytes")?;
-    let packed = pack(documents).map_err(|error| match error {
+    let Packed { bytes: packed, unpacked } = pack(documents).map_err(|error| match error {
         ReleaseError::Twice { document, .. } => ReleaseError::Twice { what: what.clone(), document },
         other => other,
     })?;
@@ -169,7 +177,7 @@ fn layer(
     })?;
     let blob = layout.blob(media_type::RESOURCES, packed);
     let summary = LayerSummary::of(&blob.digest, documents);
-    Ok((blob, summary))
+    Ok((blob, unpacked, summary))
 }
 
 #[cfg(test)]
@@ -177,8 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::digest::Digest;
-    use crate::oci::{Entry, REF_NAME, Tree};
+    use crate::oci::{Entry, REF_NAME, Tree, gunzip};
     use crate::release::{Manifest, documents, unpack};
 
     fn image() -> String {
@@ -257,6 +264,18 @@ mod tests {
         let summary = &metadata.resources["staging"];
         assert_eq!((summary.documents, summary.kinds["Deployment.apps"]), (2, 2));
         assert_eq!(summary.images, [image()]);
+        // Who knows of images alone is shown what it is, and that every layer unpacks to what was packed.
+        let raw: serde_json::Value = serde_json::from_slice(blob(&tree, &made.manifest.digest)).unwrap();
+        assert_eq!(raw["config"]["mediaType"], crate::oci::media_type::CONFIG);
+        let config = blob(&tree, &raw["config"]["digest"].as_str().unwrap().parse().unwrap());
+        let config: serde_json::Value = serde_json::from_slice(config).unwrap();
+        assert_eq!(config["config"]["Labels"], raw["annotations"]);
+        let unpacked = |layer: &serde_json::Value| {
+            let bytes = blob(&tree, &layer["digest"].as_str().unwrap().parse().unwrap());
+            Digest::of(&gunzip(bytes, 1 << 20).unwrap_or_else(|| bytes.to_vec()))
+        };
+        let all: Vec<Digest> = raw["layers"].as_array().unwrap().iter().map(unpacked).collect();
+        assert_eq!(config["rootfs"]["diff_ids"], serde_json::json!(all));
     }
 
     #[test]

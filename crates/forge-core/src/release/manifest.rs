@@ -17,6 +17,8 @@ const WHAT: &str = "the manifest of the release";
 pub struct Manifest {
     /// Which it is.
     pub digest: Digest,
+    /// Where that is which tools show that know of images alone; nobody who renders it reads it.
+    pub config: Descriptor,
     /// Where its metadata is.
     pub metadata: Descriptor,
     /// Where its resources are, by environment.
@@ -94,7 +96,7 @@ impl Manifest {
         if resources.is_empty() {
             return Err(ReleaseError::Empty { what: "the release".to_owned() });
         }
-        Ok(Self { digest: wanted.clone(), metadata, resources, annotations: annotations("it", fields)? })
+        Ok(Self { digest: wanted.clone(), config, metadata, resources, annotations: annotations("it", fields)? })
     }
 
     /// The layer of resources for an environment: its own, or the one for all.

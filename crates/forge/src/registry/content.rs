@@ -144,7 +144,13 @@ mod tests {
         let subject = Layout::default().blob(media_type::MANIFEST, b"{}".to_vec());
         let annotations: Annotations = [("b".to_owned(), "2".to_owned())].into();
         let (layers, subject) = ([layer.clone(), layer.clone()], Some(&subject));
-        let artifact = Artifact { artifact_type: "application/y", layers: &layers, subject, annotations: &annotations };
+        let artifact = Artifact {
+            artifact_type: "application/y",
+            layers: &layers,
+            subject,
+            annotations: &annotations,
+            shown: None,
+        };
         let made = layout.artifact(&artifact);
         layout.offer(made.clone(), Some("name"));
         let tree = layout.tree();

@@ -4,7 +4,7 @@
 use forge_core::code::Code;
 use forge_core::digest::CommitId;
 use forge_core::failure::Failure;
-use forge_core::oci::Descriptor;
+use forge_core::oci::{self, Descriptor};
 use forge_core::release::{
     Document, LayerSummary, Limits, Manifest, ReleaseError, ReleaseMetadata, distinct, read_layer,
 };
@@ -105,6 +105,10 @@ impl Release {
         for (name, layer) in &self.read.resources {
             let documents = layer_of(store, layer, limits).await?;
             self.metadata.agrees(name, &LayerSummary::of(&layer.digest, &documents))?;
+        }
+        // Who shows images would miss it.
+        if self.read.config.media_type == oci::media_type::CONFIG {
+            store.blob(&self.read.config, limits.manifest as u64).await?;
         }
         Ok(())
     }

@@ -645,6 +645,7 @@ mod tests {
                 layers: &[layer],
                 subject: None,
                 annotations: &annotations,
+                shown: None,
             };
             let made = layout.artifact(&artifact);
             layout.offer(made, Some(name));

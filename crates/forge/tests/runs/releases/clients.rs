@@ -168,11 +168,16 @@ fn a_release_of_ours_is_read_by_skopeo_and_pulled_by_a_client_that_knows_nothing
     let [tagged, fixed] =
         [format!(":{commit}"), format!("@{}", pointer.digest)].map(|which| format!("{}{which}", clients.repository()));
 
-    // Byte by byte, by the tag as by the digest. Without `--raw`, skopeo shows nothing but images that can be run.
+    // Byte by byte, by the tag as by the digest, and as it shows an image.
     let shown = clients.forge(&["inspect", &fixed, "--show", "manifest"]);
     for reference in [&tagged, &fixed] {
         let raw = clients.skopeo(&["inspect", "--raw", "--tls-verify=false", &format!("docker://{reference}")]);
         assert_eq!((&raw, Digest::of(raw.as_bytes())), (&shown, pointer.digest.clone()), "{reference}");
+        let read = clients.skopeo(&["inspect", "--tls-verify=false", &format!("docker://{reference}")]);
+        let read: Value = serde_json::from_str(&read).unwrap();
+        assert_eq!(read["Digest"], pointer.digest.as_str(), "{read:#}");
+        assert_eq!(read["Labels"]["org.opencontainers.image.revision"], commit.as_str(), "{read:#}");
+        assert_eq!(read["Layers"].as_array().map(Vec::len), Some(3), "{read:#}");
     }
     let manifest: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(
