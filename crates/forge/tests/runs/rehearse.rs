@@ -318,8 +318,8 @@ fn met(stage: &Stage, group: &str, stuck: &str) {
     // The operator goes, what waits for it does not: it is said so when its time is over, and not later.
     let report = teardown(stage, 4, &["--timeout", "4m"]);
     assert_eq!(report["statistics"]["gone"], 1, "{report:#}");
-    let failures = report["failures"].to_string();
-    assert!(failures.contains(&format!("/{side}/")), "{failures}");
+    let why = report["failures"][0]["diagnosis"].as_str().unwrap();
+    assert!(why.contains(&format!("/{side}/")), "{why}");
     foreign.iter().for_each(|object| untouched(object));
     untouched(&["validatingwebhookconfiguration", name]);
     // Nothing is stripped, and everything that is left is named.
