@@ -68,7 +68,7 @@ image: ## The executor's and the plugin's image for amd64 and arm64; CHECK=1 bui
 	@tools/image $(if $(CHECK),--check)
 
 .PHONY: soak
-soak: build ## Long random campaigns; SEED=n replays, CASES=n and ROUNDS=n set their length
+soak: build ## Long random campaigns; PARTS="order kill" chooses, SEED=n replays; see tools/soak for lengths
 	@tools/soak
 
 .PHONY: fuzz

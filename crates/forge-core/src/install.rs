@@ -27,8 +27,8 @@ pub use document::{
 pub use index::Listed;
 pub use own::{APPLICATION, ChartPlace, HANDOVER, Managed, Own, WORKLOADS, adoption, inert, is_pending, managed};
 pub use plugin::{
-    CMP, POLICY_ANNOTATION, POLICY_MAP, POLICY_SEEN, has_sidecar, outdated_pods, policy_is_seen, policy_seen, renewal,
-    uses_plugin,
+    CMP, POLICY_ANNOTATION, POLICY_MAP, POLICY_SEEN, has_sidecar, is_served, outdated_pods, policy_is_seen,
+    policy_seen, renewal, serves_elsewhere, uses_plugin,
 };
 pub use proof::{APPLIED, Fault, Part, fault, has_tests, is_in_the_way, parts, pods_of, same_objects, says, stamped};
 pub use receipt::{Receipt, receipt_is_ours, receipt_name};

@@ -146,8 +146,10 @@ pub enum ReleaseError {
         why: String,
     },
     /// More documents than Argo CD takes.
-    #[error("what is rendered has more than {most} bytes, which is the most that Argo CD takes")]
+    #[error("{what} has more than {most} bytes, which is the most that Argo CD takes")]
     TooMuchOutput {
+        /// What is rendered.
+        what: String,
         /// How many bytes there may be.
         most: u64,
     },

@@ -253,29 +253,35 @@ impl RunPlan {
 
     /// What each node waits for, in the order of the plan; joins dissolved.
     pub fn waits(&self) -> Vec<(&RunNode, Vec<NodeId>)> {
-        let mut awaited: Vec<Option<Vec<NodeId>>> = Vec::with_capacity(self.tasks.len());
-        let mut waits = Vec::new();
+        let node = |place: usize| self.tasks.get(place).and_then(|task| task.node.as_ref());
+        let named = |places: &[usize]| {
+            let mut names: Vec<NodeId> = places.iter().filter_map(|place| node(*place)).map(|n| n.id.clone()).collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        let waits = self.tasks.iter().zip(self.awaited());
+        waits.filter_map(|(task, places)| Some((task.node.as_ref()?, named(&places)))).collect()
+    }
+
+    /// The places of the nodes that each task waits for, by its own place; joins dissolved.
+    fn awaited(&self) -> Vec<Vec<usize>> {
+        let mut awaited: Vec<Vec<usize>> = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
-            let mut predecessors: Vec<NodeId> = Vec::new();
+            let mut places: Vec<usize> = Vec::new();
             for place in &task.before {
-                match self.tasks.get(*place).map(|before| (&before.node, awaited.get(*place))) {
-                    Some((Some(node), _)) => predecessors.push(node.id.clone()),
-                    Some((None, Some(Some(through)))) => predecessors.extend(through.iter().cloned()),
-                    _ => {}
+                match self.tasks.get(*place) {
+                    Some(before) if before.node.is_some() => places.push(*place),
+                    // A join stands before whoever waits for it.
+                    Some(_) => places.extend(awaited.get(*place).into_iter().flatten()),
+                    None => {}
                 }
             }
-            predecessors.sort_unstable();
-            predecessors.dedup();
-            // Only what a join waits for is looked up again.
-            match &task.node {
-                Some(node) => {
-                    waits.push((node, predecessors));
-                    awaited.push(None);
-                }
-                None => awaited.push(Some(predecessors)),
-            }
+            places.sort_unstable();
+            places.dedup();
+            awaited.push(places);
         }
-        waits
+        awaited
     }
 
     /// What the gate is asked about each node, in the order of the plan; joins dissolved.

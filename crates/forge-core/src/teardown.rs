@@ -36,8 +36,8 @@ pub use order::{between, dependents, reversed};
 pub use remnant::{Finalizer, ParseTargetError, Remnant, Target};
 pub use report::{ReleasedFinalizer, RemovalRecord, RetainedVolume};
 pub use volume::{
-    Claimants, RECLAIM_ANNOTATION, Snapshot, Volume, bound, is_retained, restored, retained, snapshot_content_retained,
-    snapshots,
+    Claimants, RECLAIM_ANNOTATION, Snapshot, Volume, Word, bound, is_retained, restored, retained,
+    snapshot_content_retained, snapshots,
 };
 
 use crate::duration::Duration;

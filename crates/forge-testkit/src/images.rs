@@ -253,13 +253,8 @@ pub fn compose(
         let document = sbom::document(&format!("forge/{}", image.name), VERSION, architecture, &parts);
         let content = referrers.blob(sbom::MEDIA_TYPE, document.clone());
         let layers = [content];
-        let artifact = referrers.artifact(&Artifact {
-            artifact_type: sbom::MEDIA_TYPE,
-            layers: &layers,
-            subject: Some(&manifest),
-            annotations,
-            shown: None,
-        });
+        let artifact = Artifact { subject: Some(&manifest), ..Artifact::new(sbom::MEDIA_TYPE, &layers, annotations) };
+        let artifact = referrers.artifact(&artifact);
         let found_by = referrers.index(std::slice::from_ref(&artifact), &Annotations::new());
         referrers.offer(found_by, Some(&manifest.referrers_tag()));
         documents.insert(architecture, document);

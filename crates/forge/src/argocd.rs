@@ -7,6 +7,7 @@
 mod application;
 mod feed;
 mod list;
+mod pruned;
 mod token;
 mod tree;
 mod trust;
@@ -32,6 +33,7 @@ use crate::cluster::{Cluster, ClusterError, escaped, path, secret_text};
 
 pub(crate) use application::{Application, Resource};
 pub(crate) use feed::{Feed, Known};
+pub(crate) use pruned::Pruned;
 pub(crate) use token::claims;
 pub(crate) use tree::{Member, assembled, is_pod, is_receipt, is_workload};
 pub(crate) use trust::certificates;
@@ -261,13 +263,13 @@ impl ArgoCd {
 
     /// All Applications that the account may see.
     pub(crate) async fn list(&self) -> Result<Vec<Application>, ClusterError> {
-        let all = self.list_since(&Versions::new()).await?;
+        let all = self.list_since(&|_| None).await?;
         let new = all.into_iter().filter_map(|found| if let Found::New(found) = found { Some(*found) } else { None });
         Ok(new.collect())
     }
 
     /// All Applications that the account may see, and of those that have not changed since only that they are there.
-    async fn list_since(&self, known: &Versions) -> Result<Vec<Found>, ClusterError> {
+    async fn list_since(&self, known: Versions<'_>) -> Result<Vec<Found>, ClusterError> {
         let token = self.bearer.current().await;
         let answer = self.list_with(&token, known).await;
         if !answer.as_ref().is_err_and(is_about_the_token) {
@@ -279,7 +281,7 @@ impl ArgoCd {
         }
     }
 
-    async fn list_with(&self, token: &SecretString, known: &Versions) -> Result<Vec<Found>, ClusterError> {
+    async fn list_with(&self, token: &SecretString, known: Versions<'_>) -> Result<Vec<Found>, ClusterError> {
         let request = self.request(token, Method::GET, "/applications", None)?;
         let listed = async {
             let body = self.client.request_stream(request).await.map_err(|error| plain(error.into()))?;

@@ -165,7 +165,8 @@ fn generate(settings: &Settings, out: &mut dyn Write) -> Result<(), Failure> {
     };
     let config = configuration(&project, &settings.limits)?;
     let output = rendered.output(config.as_bytes());
-    let receipt = receipt(&project.pointer_hash, &project.pointer.digest.value, &output).text();
+    let receipt = receipt(&project.pointer_hash, &project.pointer.digest.value, &output);
+    let receipt = format!("---\n{}", receipt.text());
     let length = rendered.length + config.len() as u64 + receipt.len() as u64;
     if length > settings.limits.output {
         let message = format!(
@@ -192,7 +193,6 @@ fn write_all(rendered: &mut Rendered, config: &str, receipt: &str, out: &mut dyn
         left -= read as u64;
     }
     out.write_all(config.as_bytes())?;
-    out.write_all(b"---\n")?;
     out.write_all(receipt.as_bytes())?;
     out.flush()
 }

@@ -372,14 +372,7 @@ mod tests {
         let mut layout = Layout::default();
         let layer = layout.blob("text/plain", content.as_bytes().to_vec());
         let (layers, annotations) = ([layer.clone()], Annotations::new());
-        let artifact = Artifact {
-            artifact_type: "application/x",
-            layers: &layers,
-            subject: None,
-            annotations: &annotations,
-            shown: None,
-        };
-        let manifest = layout.artifact(&artifact);
+        let manifest = layout.artifact(&Artifact::new("application/x", &layers, &annotations));
         layout.offer(manifest.clone(), Some(name));
         (layout, manifest, layer)
     }

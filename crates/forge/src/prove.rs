@@ -23,7 +23,7 @@ use forge_core::gate::{
     SyncRequested, Wait, WaitingFor, Wanted, Why, decide, remember,
 };
 use forge_core::name::{ApplicationId, NodeId};
-use forge_core::run::{Asked, Entry, Openings, RunPlan};
+use forge_core::run::{Asked, Entry, RunPlan};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
@@ -37,6 +37,8 @@ use look::{Look, is_release};
 const POLL: Duration = Duration::from_millis(300);
 /// Between two requests that nobody has answered the way we want.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Between two looks of whoever is told when there is something to look at.
+const SELDOM: Duration = Duration::from_secs(60);
 /// Between two requests to render anew because of an error of our plugin, which Argo CD keeps: it may have passed.
 const RENDER_AGAIN: Duration = Duration::from_secs(30);
 /// After so long without health Argo CD is asked to look again, and what it says about the resource behind that is told anew.
@@ -66,7 +68,6 @@ pub(crate) struct Prover {
     git: Arc<GitReader>,
     metrics: Arc<Metrics>,
     wanted: BTreeMap<NodeId, Arc<Wanted>>,
-    openings: Openings,
     deadline: Timestamp,
     rechecks: Semaphore,
 }
@@ -81,8 +82,7 @@ impl Prover {
         metrics: Arc<Metrics>,
     ) -> Self {
         let wanted = plan.wanted().into_iter().map(|wanted| (wanted.node.clone(), Arc::new(wanted))).collect();
-        let openings = Openings::of(plan);
-        Self { feed, recorder, git, metrics, wanted, openings, deadline, rechecks: Semaphore::new(RECHECKS) }
+        Self { feed, recorder, git, metrics, wanted, deadline, rechecks: Semaphore::new(RECHECKS) }
     }
 
     /// True if the run has such a node.
@@ -106,7 +106,7 @@ impl Prover {
 
     /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band.
     pub(crate) async fn opened(&self, band: usize) -> Option<()> {
-        self.recorder.opened(&self.openings, band, self.deadline).await
+        self.recorder.opened(band, self.deadline).await
     }
 
     /// Watches over a proven node until it falls; then its proof is withdrawn. Never returns while it stays well.
@@ -172,6 +172,28 @@ impl Prover {
         }
     }
 
+    /// Returns when something has changed for whoever waits for this predecessor: in the record, or, where it is proven and
+    /// not well, with its Application.
+    async fn moves(&self, node: &NodeId, failures: usize) {
+        let recorder = &self.recorder;
+        let Some((wanted, mut changes)) = self.wanted.get(node).zip(recorder.subscribe(node)) else {
+            return std::future::pending().await;
+        };
+        let mut states = self.feed.subscribe(&wanted.application);
+        loop {
+            recorder.moves(node, failures).await;
+            let is_unwell = recorder.is_proven(node) && self.is_unwell(&wanted.application);
+            if !is_unwell || recorder.failures() != failures {
+                return;
+            }
+            // Feed and record live as long as this.
+            tokio::select! {
+                _ = states.changed() => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
     fn is_unwell(&self, id: &ApplicationId) -> bool {
         match self.feed.get(id) {
             Known::Seen(application) => application.health != Health::Healthy,
@@ -206,6 +228,8 @@ struct Way<'p> {
     states: watch::Receiver<Known>,
     /// How many nodes had failed when it was looked at last.
     failures: usize,
+    /// The predecessor that it waits for, by the last decision; nothing where the last look came to none.
+    awaited: Option<NodeId>,
     request: Request,
     asked_again: tokio::time::Instant,
     /// Since when a wait is worded as it is.
@@ -223,8 +247,8 @@ enum Request {
     Arrived,
     /// It may not have arrived: sent again under the same nonce.
     Unsure,
-    /// The same, and for a while nobody could send it: whoever asked is gone, or nothing may start. Its time begins anew when
-    /// it is sent.
+    /// The same, and for a while nobody could send it: whoever asked is gone, nothing may start, or Argo CD cannot be read. Its
+    /// time begins anew when it is sent.
     HeldBack,
 }
 
@@ -266,6 +290,7 @@ impl<'p> Way<'p> {
             look: Look::default(),
             states,
             failures: 0,
+            awaited: None,
             request,
             asked_again: tokio::time::Instant::now(),
             worded: now,
@@ -275,14 +300,13 @@ impl<'p> Way<'p> {
     }
 
     async fn go(mut self) -> Decision {
-        let mut changes = self.prover.recorder.subscribe();
         if self.mode == Mode::Run {
             // Whoever supervises the agent sees that this node was asked for, even where nothing can be read of it yet.
             self.prover.recorder.put(self.entry.clone());
         }
         loop {
-            changes.borrow_and_update();
             self.failures = self.prover.recorder.failures();
+            self.awaited = None;
             let known = self.states.borrow_and_update().clone();
             let next = match known {
                 // Nothing may be decided about what was never read.
@@ -292,44 +316,32 @@ impl<'p> Way<'p> {
             match next {
                 Next::End => return self.entry.decision,
                 Next::Again => {}
-                Next::Wait(at_most) => self.wait(&mut changes, at_most).await,
+                Next::Wait(at_most) => self.wait(at_most).await,
             }
         }
     }
 
-    /// Waits until there is something to look at. Who waits for a predecessor hears of every node that ends, and hardly any
-    /// of them matters to it.
-    async fn wait(&mut self, changes: &mut watch::Receiver<u64>, at_most: Duration) {
-        let awaited = self.awaited();
-        let until = tokio::time::Instant::now() + at_most;
-        loop {
-            tokio::select! {
-                _ = self.states.changed() => return,
-                _ = changes.changed(), if awaited.is_some() => {
-                    let as_before = |node: &NodeId| self.prover.recorder.is_waited_for(node, self.failures);
-                    if !awaited.as_ref().is_some_and(as_before) {
-                        return;
-                    }
-                }
-                answered = self.look.answer() => {
-                    if let Some((application, anew)) = answered {
-                        if anew && self.rendering.is_some_and(|(_, outdated)| outdated) {
-                            self.entry.progress.rendered_anew_at = Some(Timestamp::now());
-                        }
-                        self.prover.feed.offer(application);
-                    }
-                    return;
-                }
-                () = tokio::time::sleep_until(until) => return,
+    /// Waits until there is something to look at.
+    async fn wait(&mut self, at_most: Duration) {
+        let (prover, failures, awaited) = (self.prover, self.failures, &self.awaited);
+        let moved = async {
+            match awaited {
+                Some(node) => prover.moves(node, failures).await,
+                None => std::future::pending().await,
             }
-        }
-    }
-
-    /// The predecessor that it waits for.
-    fn awaited(&self) -> Option<NodeId> {
-        match &self.entry.decision {
-            Decision::Wait(Wait { on: WaitingFor::Predecessor { node }, .. }) => Some(node.clone()),
-            _ => None,
+        };
+        tokio::select! {
+            _ = self.states.changed() => {}
+            () = moved => {}
+            answered = self.look.answer() => {
+                if let Some((application, anew)) = answered {
+                    if anew && self.rendering.is_some_and(|(_, outdated)| outdated) {
+                        self.entry.progress.rendered_anew_at = Some(Timestamp::now());
+                    }
+                    self.prover.feed.offer(application);
+                }
+            }
+            () = tokio::time::sleep(at_most) => {}
         }
     }
 
@@ -371,8 +383,10 @@ impl<'p> Way<'p> {
         match decision {
             Decision::Wait(wait) => {
                 let until = wait.until.duration_since(now);
-                let held = matches!(wait.on, WaitingFor::Predecessor { .. });
-                let longer = if held { LAST_WORD } else { Duration::from_millis(1) };
+                if let WaitingFor::Predecessor { node } = &wait.on {
+                    self.awaited = Some(node.clone());
+                }
+                let longer = if self.awaited.is_some() { LAST_WORD } else { Duration::from_millis(1) };
                 let until = Duration::try_from(until).unwrap_or(Duration::ZERO) + longer;
                 let next = self.act(application, &wait.on).await;
                 self.prover.recorder.put(self.entry.clone());
@@ -528,6 +542,10 @@ impl<'p> Way<'p> {
                     }
                     Next::Wait(AGAIN)
                 }
+                // Whoever ends tells, and nothing else is due before.
+                WaitingFor::Predecessor { node } if self.prover.recorder.is_waited_for(node, self.failures) => {
+                    self.idle(SELDOM)
+                }
                 // Argo CD may write an older health over a newer one and not look again for minutes.
                 WaitingFor::Health { .. } | WaitingFor::InSync { .. } if self.mode == Mode::Run => {
                     if self.asked_again.elapsed() >= RELOOK && !self.look.is_asking() {
@@ -660,7 +678,10 @@ impl<'p> Way<'p> {
         }
         self.asked_again = tokio::time::Instant::now();
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
-        let Some(application) = self.read().await else { return Next::Wait(SOON) };
+        let Some(application) = self.read().await else {
+            self.request = Request::HeldBack;
+            return Next::Wait(SOON);
+        };
         let shown = application.operation.and_then(|operation| operation.nonce).as_ref() == Some(&nonce);
         if shown || application.in_flight {
             return Next::Wait(SOON);

@@ -25,8 +25,6 @@ use crate::run::lease::{self, Pulse};
 
 /// How long what is not urgent may wait.
 const LAZY: Duration = Duration::from_millis(500);
-/// Nodes that begin so close to each other are looked at together, for what they open.
-const TOGETHER: Duration = Duration::from_millis(100);
 
 /// The record of a run, as far as nodes go.
 pub(crate) struct Recorder {
@@ -37,9 +35,11 @@ pub(crate) struct Recorder {
     waits: Vec<(NodeId, Vec<NodeId>)>,
     state: Mutex<State>,
     work: Notify,
-    /// Grows when an entry changes.
-    changed: watch::Sender<u64>,
-    /// Grows when a node begins or ends.
+    openings: Openings,
+    /// By node: grows when it is asked for, when it is proven or has failed, and that is stored, when it is open again, and
+    /// when any other has failed. What else is put says nothing to others, who would otherwise wake each other without end.
+    changed: BTreeMap<NodeId, watch::Sender<u64>>,
+    /// Grows when a band may begin.
     begun: watch::Sender<u64>,
     /// Grows when something was stored.
     stored: watch::Sender<u64>,
@@ -66,6 +66,8 @@ struct State {
     failed: usize,
     /// What is never done any more, until another node ends.
     stopped: Option<Arc<BTreeSet<NodeId>>>,
+    /// The bands that may begin.
+    opened: BTreeSet<usize>,
     failing_since: Option<Instant>,
 }
 
@@ -75,10 +77,12 @@ impl State {
         self.entries.get(node).filter(|_| !self.unstored.contains(node)).map(|entry| &entry.decision)
     }
 
-    /// From now on others know how a node ended.
-    fn ends(&mut self, node: &NodeId) {
+    /// From now on others know how a node ended. True where it has failed.
+    fn ends(&mut self, node: &NodeId) -> bool {
         self.stopped = None;
-        self.failed += usize::from(matches!(self.told(node), Some(Decision::Failed(_))));
+        let has_failed = matches!(self.told(node), Some(Decision::Failed(_)));
+        self.failed += usize::from(has_failed);
+        has_failed
     }
 }
 
@@ -111,10 +115,12 @@ impl Recorder {
 
     fn new(target: Option<(Cluster, String)>, plan: Arc<RunPlan>, entries: BTreeMap<NodeId, Entry>) -> Self {
         let places = plan.nodes().enumerate().map(|(place, node)| (node.id.clone(), place)).collect();
+        let changed = plan.nodes().map(|node| (node.id.clone(), watch::Sender::new(0))).collect();
         let waits = plan.waits().into_iter().map(|(node, before)| (node.id.clone(), before)).collect();
         let state = State {
             failed: entries.values().filter(|entry| matches!(entry.decision, Decision::Failed(_))).count(),
             stopped: None,
+            opened: BTreeSet::new(),
             unstored: BTreeSet::new(),
             entries,
             dirty: BTreeSet::new(),
@@ -124,20 +130,23 @@ impl Recorder {
             stored: BTreeMap::new(),
             failing_since: None,
         };
-        Self {
+        let recorder = Self {
             target,
+            openings: Openings::of(&plan),
             plan,
             places,
             waits,
             state: Mutex::new(state),
             work: Notify::new(),
-            changed: watch::Sender::new(0),
+            changed,
             begun: watch::Sender::new(0),
             stored: watch::Sender::new(0),
             clearances: tokio::sync::Mutex::new(None),
             pulse: Mutex::default(),
             refused: Mutex::default(),
-        }
+        };
+        recorder.open_bands(&mut recorder.lock(), recorder.openings.all());
+        recorder
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -213,12 +222,6 @@ impl Recorder {
         data.and_then(|data| data.get(CANCEL_KEY)).is_none() && header.is_some_and(|header| header.ended.is_none())
     }
 
-    /// Tells when a node is proven or has failed, and that is stored, or is open again. What else is put says nothing to
-    /// others, who would otherwise wake each other without end.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
     /// How many nodes have failed.
     pub(crate) fn failures(&self) -> usize {
         self.lock().failed
@@ -229,6 +232,35 @@ impl Recorder {
     pub(crate) fn is_waited_for(&self, node: &NodeId, failures: usize) -> bool {
         let state = self.lock();
         state.failed == failures && matches!(state.told(node), None | Some(Decision::Wait(_)))
+    }
+
+    /// Tells when something has changed for whoever waits for this node; nothing for a node that the run does not have.
+    pub(crate) fn subscribe(&self, node: &NodeId) -> Option<watch::Receiver<u64>> {
+        self.changed.get(node).map(watch::Sender::subscribe)
+    }
+
+    /// Returns when something has changed for whoever waits for this node; at once where it has already.
+    pub(crate) async fn moves(&self, node: &NodeId, failures: usize) {
+        let Some(mut changes) = self.subscribe(node) else { return std::future::pending().await };
+        while self.is_waited_for(node, failures) {
+            // It cannot be closed: we hold it.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Tells those who wait for these nodes, or everybody where one has failed: that may concern whoever waits for anything.
+    fn tell<'n>(&self, nodes: impl Iterator<Item = &'n NodeId>, has_failed: bool) {
+        let grow = |changed: &watch::Sender<u64>| changed.send_modify(|at| *at += 1);
+        if has_failed {
+            self.changed.values().for_each(grow);
+        } else {
+            nodes.filter_map(|node| self.changed.get(node)).for_each(grow);
+        }
+    }
+
+    /// Whether a node is proven, as far as others may know.
+    pub(crate) fn is_proven(&self, node: &NodeId) -> bool {
+        matches!(self.lock().told(node), Some(Decision::Proven(_)))
     }
 
     /// Takes what is known now; stored when there is time. What ended does not change any more, and what is known already
@@ -250,19 +282,22 @@ impl Recorder {
         state.entries.insert(node.clone(), entry);
         // Who waits for it is told when its end is stored.
         let later = ends && self.target.is_some();
+        let mut has_failed = false;
         if later {
-            state.unstored.insert(node);
+            state.unstored.insert(node.clone());
         } else if ends {
-            state.ends(&node);
+            has_failed = state.ends(&node);
         } else if !same {
             state.stopped = None;
         }
+        if has_failed {
+            self.open_bands(&mut state, self.openings.all());
+        } else if begins {
+            self.open_bands(&mut state, self.openings.behind(&node));
+        }
         drop(state);
         if !same && !later {
-            self.changed.send_replace(version);
-        }
-        if begins {
-            self.begun.send_replace(version);
+            self.tell(std::iter::once(&node), has_failed);
         }
         self.work.notify_one();
         version
@@ -329,24 +364,28 @@ impl Recorder {
 
     /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band. Opened early it
     /// costs nothing but time of the controller: whether a node may start is asked of whoever decides about it.
-    pub(crate) async fn opened(&self, openings: &Openings, band: usize, deadline: Timestamp) -> Option<()> {
+    pub(crate) async fn opened(&self, band: usize, deadline: Timestamp) -> Option<()> {
+        if !self.openings.all().contains(&band) {
+            return None;
+        }
         let mut begins = self.begun.subscribe();
-        loop {
-            begins.borrow_and_update();
-            if self.opens(openings, band)? || Timestamp::now() >= deadline {
-                return Some(());
-            }
+        while !self.lock().opened.contains(&band) && Timestamp::now() < deadline {
             // It cannot be closed: we hold it. Whoever asks for a band asks again after a while, so at the deadline too.
             let _ = begins.changed().await;
-            tokio::time::sleep(TOGETHER).await;
         }
+        Some(())
     }
 
-    /// Whether a band may begin (docs/adr/0025); nothing where there is no such band.
-    fn opens(&self, openings: &Openings, band: usize) -> Option<bool> {
-        let mut state = self.lock();
-        let stopped = self.stopped(&mut state);
-        openings.opens(band, |node| state.entries.get(node).is_some_and(Entry::has_begun) || stopped.contains(node))
+    /// Opens those of these bands that may begin (docs/adr/0025).
+    fn open_bands(&self, state: &mut State, bands: impl Iterator<Item = usize>) {
+        let stopped = self.stopped(state);
+        let has_begun = |node: &NodeId| state.entries.get(node).is_some_and(Entry::has_begun) || stopped.contains(node);
+        let opens = |band: &usize| self.openings.opens(*band, has_begun) == Some(true);
+        let opened: Vec<usize> = bands.filter(|band| !state.opened.contains(band)).filter(opens).collect();
+        if !opened.is_empty() {
+            state.opened.extend(opened);
+            self.begun.send_modify(|at| *at += 1);
+        }
     }
 
     /// What is never done any more. Worked out where something has failed, and again when another node has ended.
@@ -380,7 +419,7 @@ impl Recorder {
         }
         let failed = self.write(&dirty).await;
         let complete = failed.is_empty();
-        let mut ended = false;
+        let (mut ended, mut has_failed) = (Vec::new(), false);
         {
             let mut state = self.lock();
             for node in dirty.difference(&failed) {
@@ -388,19 +427,19 @@ impl Recorder {
                 // One that changed while it was written is written again.
                 let newest = state.versions.get(node).is_none_or(|at| *at <= version);
                 if newest && state.unstored.remove(node) {
-                    state.ends(node);
-                    ended = true;
+                    has_failed |= state.ends(node);
+                    ended.push(node);
                 }
+            }
+            if has_failed {
+                self.open_bands(&mut state, self.openings.all());
             }
             if complete {
                 state.failing_since = None;
             }
         }
         self.stored.send_modify(|at| *at += 1);
-        if ended {
-            self.changed.send_modify(|at| *at += 1);
-            self.begun.send_modify(|at| *at += 1);
-        }
+        self.tell(ended.into_iter(), has_failed);
         if !complete {
             self.keep(failed);
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -494,6 +533,7 @@ pub(crate) fn read_entries(config_map: &Value, known: &BTreeSet<NodeId>) -> Vec<
 mod tests {
     use forge_core::gate::Wanted;
     use forge_core::run::{Ended, Verdict};
+    use futures::FutureExt as _;
 
     use super::*;
     use crate::cluster::fake::{Fake, served};
@@ -532,7 +572,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_for_a_node_is_woken_when_it_ends_and_by_nothing_else() {
         let recorder = recorder(&["db"]);
-        let mut changes = recorder.subscribe();
+        let mut changes = recorder.changed[&id("db")].subscribe();
         let first = recorder.put(entry(WAITS, "2026-11-16T12:00:00Z"));
         assert!(changes.has_changed().unwrap());
         changes.borrow_and_update();
@@ -654,29 +694,45 @@ mod tests {
         assert!(recorder.is_over());
     }
 
-    #[test]
-    fn a_band_opens_when_what_it_waits_for_begins_and_not_when_that_is_only_asked_for() {
+    #[tokio::test]
+    async fn a_band_opens_when_what_it_waits_for_begins_and_not_when_that_is_only_asked_for() {
         let recorder = recorder(&["db", "api", "web"]);
-        let openings = Openings::of(&recorder.plan);
+        let deadline = "2126-11-16T13:00:00Z".parse().unwrap();
+        let opened = || [0, 1, 2].map(|band| recorder.opened(band, deadline).now_or_never().is_some());
+        assert_eq!(opened(), [true, false, false]);
+        assert_eq!(recorder.opened(3, deadline).await, None);
         let mut begins = recorder.begun.subscribe();
-        assert_eq!(
-            [0, 1, 2, 3].map(|band| recorder.opens(&openings, band)),
-            [Some(true), Some(false), Some(false), None]
-        );
         recorder.put(entry_of("db", WAITS, "2026-11-16T12:00:00Z"));
-        assert_eq!(recorder.opens(&openings, 1), Some(false));
+        assert_eq!(opened(), [true, false, false]);
         assert!(!begins.has_changed().unwrap());
         let mut ready = entry_of("db", WAITS, "2026-11-16T12:00:00Z");
         ready.progress.ready_at = Some(ready.since);
         recorder.put(ready);
         assert!(begins.has_changed().unwrap());
         begins.borrow_and_update();
-        assert_eq!([1, 2].map(|band| recorder.opens(&openings, band)), [Some(true), Some(false)]);
+        assert_eq!(opened(), [true, true, false]);
         recorder.put(entry_of("api", WAITS, "2026-11-16T12:00:01Z"));
-        assert_eq!(recorder.opens(&openings, 2), Some(false), "it is held, and has not begun");
+        assert_eq!(opened(), [true, true, false], "it is held, and has not begun");
+        // Whoever starts again finds the same bands open.
+        let entries = recorder.lock().entries.clone();
+        assert_eq!(Recorder::new(None, recorder.plan.clone(), entries).lock().opened, BTreeSet::from([0, 1]));
         // What follows a failure is over before it began.
         recorder.put(entry_of("db", FAILED, "2026-11-16T12:00:02Z"));
         assert!(begins.has_changed().unwrap());
-        assert_eq!([1, 2].map(|band| recorder.opens(&openings, band)), [Some(true), Some(true)]);
+        assert_eq!(opened(), [true, true, true]);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_node_hears_of_it_and_of_failures_and_of_nobody_else() {
+        let recorder = recorder(&["db", "api", "web"]);
+        let (db, api) = (id("db"), id("api"));
+        let ends = recorder.changed[&api].subscribe();
+        recorder.put(entry_of("db", PROVEN, "2026-11-16T12:00:00Z"));
+        assert!(recorder.moves(&db, 0).now_or_never().is_some(), "what has changed is not waited for");
+        assert!(!ends.has_changed().unwrap());
+        assert!(recorder.moves(&api, 0).now_or_never().is_none());
+        let fails = async { recorder.put(entry_of("web", FAILED, "2026-11-16T12:00:01Z")) };
+        tokio::join!(recorder.moves(&api, 0), fails);
+        assert!(ends.has_changed().unwrap(), "what has failed may concern whoever waits");
     }
 }

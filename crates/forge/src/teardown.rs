@@ -11,6 +11,7 @@ mod clearing;
 mod crossplane;
 pub(crate) mod inventory;
 mod look;
+mod owners;
 mod primitives;
 pub(crate) mod rehearse;
 mod release;
@@ -223,19 +224,22 @@ pub(crate) async fn finish(
         }
         Ok::<_, Failure>(Outcome::Done)
     };
-    // What is dropped here is found by whoever goes on, as if it had been killed.
-    let work = async { tokio::time::timeout_at(teardown.deadline, work).await.ok().transpose() };
-    // Whoever deploys or tears down meanwhile is told so, as while nodes go.
-    let done: Option<Outcome> = if found.prepared && (rest || lent || found.seen.last) {
+    // What is dropped when the time is over is found by whoever goes on, as if it had been killed. Whoever deploys or tears down
+    // meanwhile is told so, as while nodes go.
+    let mut done: Option<Outcome> = if found.prepared && (rest || lent || found.seen.last) {
         let name = format!("{}-rest", teardown.environment.name);
-        lease::held(&found.place, &teardown.environment.name, &name, work).await?
+        lease::held(&found.place, &teardown.environment.name, &name, teardown.deadline, work).await?
     } else {
-        work.await?
+        tokio::time::timeout_at(teardown.deadline, work).await.ok().transpose()?
     };
     match done {
         Some(Outcome::Interrupted) => return Ok(Finished::Stopped),
         Some(Outcome::Done) if found.prepared && found.seen.last && tools.inside.is_none() => {
-            lease::discard(&found.place, &teardown.environment.name).await?;
+            let discarded = lease::discard(&found.place, &teardown.environment.name);
+            match tokio::time::timeout_at(teardown.deadline, discarded).await {
+                Ok(discarded) => discarded?,
+                Err(_) => done = None,
+            }
         }
         _ => {}
     }
@@ -406,6 +410,8 @@ impl<'t> Teardown<'t> {
         self.release(None, record).await?;
         self.stop(record, true).await?;
         self.empty(None, record).await?;
+        // Before what says that something of the environment is there: whoever is killed here comes back.
+        self.undefine_crossplane(None, record).await?;
         self.environments_own(record).await
     }
 
@@ -645,6 +651,7 @@ mod tests {
     use super::sample::World;
     use super::*;
     use crate::cluster::fake::Fake;
+    use crate::run::sample::put_lease;
 
     #[tokio::test]
     async fn whoever_was_told_to_stop_while_nodes_went_begins_nothing_new() {
@@ -667,5 +674,21 @@ mod tests {
         assert!(short <= Duration::from_secs(30) && short >= Duration::from_secs(25), "{short:?}");
         assert_eq!(world.teardown(0).for_helm(five), Duration::from_secs(1));
         assert_eq!((world.teardown(3600).for_listing(), world.teardown(0).for_listing()), (LISTED, GRACE));
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_not_waited_for_longer_than_the_teardown_has_time() {
+        let mut fake = Fake::default();
+        // Whoever has it seems to be gone, and is looked at for a while before it is taken from him.
+        put_lease(&mut fake, "dev-lost-1", Timestamp::UNIX_EPOCH);
+        let world = World::new(fake, PvPolicy::Retain).await;
+        let (teardown, found) = (world.teardown(1), world.found(true));
+        let kubeconfig = || Err(Failure::new(Code::Unreachable, "no helm is needed"));
+        let tools = Primitives { kubeconfig: &kubeconfig, helm: None, timeout: PATIENCE, inside: None };
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        let (looked, with) = ((&found, None), (None, &tools));
+        let finished = finish(&teardown, looked, with, &record, &mut Interrupts::none(), &mut |_| {}).await;
+        assert!(matches!(finished, Ok(Finished::Late(None))), "{finished:?}");
+        assert_eq!(world.writes(), Vec::<String>::new());
     }
 }

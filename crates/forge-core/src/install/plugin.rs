@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::values::merged;
 use crate::preflight::{Purpose, items, text};
+use crate::release::import::fits;
 use crate::render::{MANAGED_BY, REGISTRY_SECRET, REGISTRY_SECRET_PATH, is_ours};
 
 /// By this name Applications ask for the plugin; its container has it too.
@@ -189,6 +190,18 @@ pub fn has_sidecar(deployment: &Value) -> bool {
 pub fn uses_plugin(application: &Value) -> bool {
     let mut sources = application.pointer("/spec/source").into_iter().chain(items(application, "/spec/sources"));
     sources.any(|source| text(source, "/plugin/name") == Some(CMP))
+}
+
+/// Where else than in its own namespace Argo CD serves Applications, as `argocd-cmd-params-cm` says it; nothing where it does not.
+pub fn serves_elsewhere(parameters: Option<&Value>) -> Option<&str> {
+    text(parameters?, "/data/application.namespaces").filter(|patterns| !patterns.trim().is_empty())
+}
+
+/// Whether a namespace is among those. Argo CD reads what stands between slashes as a regular expression, and nobody does so here: it may
+/// be, so it is, and Argo CD says where it is not.
+pub fn is_served(patterns: &str, namespace: &str) -> bool {
+    let is_expression = |pattern: &str| pattern.len() > 1 && pattern.starts_with('/') && pattern.ends_with('/');
+    patterns.split(',').map(str::trim).any(|pattern| is_expression(pattern) || fits(pattern, namespace))
 }
 
 /// What tells one policy from another, and from one that said the same before: whoever goes back to it may have rendered something
@@ -468,5 +481,21 @@ repoServer:
         for other in [json!({}), json!({"source": {"plugin": {}}}), json!({"source": {"plugin": {"name": "x"}}})] {
             assert!(!uses_plugin(&with(other.clone())), "{other}");
         }
+    }
+
+    #[test]
+    fn namespaces_that_argo_cd_serves_beside_its_own_are_known_by_its_patterns() {
+        let of = |data: Value| json!({ "data": data });
+        let patterns = of(json!({"application.namespaces": "shop, team-*"}));
+        assert_eq!(serves_elsewhere(Some(&patterns)), Some("shop, team-*"));
+        for none in [None, Some(of(json!({}))), Some(of(json!({"application.namespaces": " "}))), Some(json!({}))] {
+            assert_eq!(serves_elsewhere(none.as_ref()), None, "{none:?}");
+        }
+        for (namespace, served) in [("shop", true), ("team-a", true), ("shop-2", false), ("my-team-a", false)] {
+            assert_eq!(is_served("shop, team-*", namespace), served, "{namespace}");
+        }
+        // What an expression means is not known, so it may be that one.
+        assert!(is_served("shop,/^team-[0-9]+$/", "team-1"));
+        assert!(!is_served("/,a", "b") && is_served("*", "b"));
     }
 }

@@ -127,6 +127,13 @@ pub struct Artifact<'a> {
     pub shown: Option<&'a [Digest]>,
 }
 
+impl<'a> Artifact<'a> {
+    /// One that speaks of nothing and is not shown as an image: most are for who knows them alone.
+    pub fn new(artifact_type: &'a str, layers: &'a [Descriptor], annotations: &'a Annotations) -> Self {
+        Self { artifact_type, layers, subject: None, annotations, shown: None }
+    }
+}
+
 /// Blobs, and those of them that are meant to be found.
 #[derive(Debug, Default)]
 pub struct Layout {
@@ -342,7 +349,7 @@ mod tests {
         let (artifact_type, layers) = ("application/vnd.example", [content]);
         let annotations = annotations();
         let (annotations, about) = (&annotations, Some(&subject));
-        let artifact = Artifact { artifact_type, layers: &layers, subject: about, annotations, shown: None };
+        let artifact = Artifact { subject: about, ..Artifact::new(artifact_type, &layers, annotations) };
         let made = layout.artifact(&artifact);
         assert_eq!(made.json()["artifactType"], artifact_type);
         let tag = subject.referrers_tag();

@@ -672,9 +672,9 @@ mod tests {
     fn whoever_takes_the_files_can_stop_it() {
         let packed = pack(&sample(&["a", "b"])).unwrap().bytes;
         let descriptor = Layout::default().blob(media_type::RESOURCES, packed.clone());
-        let mut each = |_: &str, _: Vec<u8>| Err(ReleaseError::TooMuchOutput { most: 1 });
+        let mut each = |_: &str, _: Vec<u8>| Err(ReleaseError::TooMuchOutput { what: String::new(), most: 1 });
         let stopped = unpack(&mut packed.as_slice(), &descriptor, &Limits::default(), &mut each);
-        assert!(matches!(stopped, Err(ReleaseError::TooMuchOutput { most: 1 })));
+        assert!(matches!(stopped, Err(ReleaseError::TooMuchOutput { most: 1, .. })));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metadata::SCHEMA_VERSION;
-use super::receipt::is_no_receipt;
+use super::receipt::{self, is_no_receipt};
 use super::{
     ArtifactReference, Builder, DEFAULT_LAYER, Document, ENVIRONMENT, LayerSummary, Limits, PROJECT, Packed,
     ReleaseError, ReleaseMetadata, Source, media_type, pack, read_layer,
@@ -79,7 +79,8 @@ pub fn assemble(inputs: &Inputs, limits: &Limits) -> Result<Assembled, ReleaseEr
     // One more is the metadata.
     if layers.len() >= limits.layers {
         let (found, limit) = (layers.len() as u64 + 1, limits.layers as u64);
-        return Err(ReleaseError::TooLarge { what: "the release".to_owned(), found, limit, unit: "layers" });
+        let what = "the manifest of the release".to_owned();
+        return Err(ReleaseError::TooLarge { what, found, limit, unit: "layers" });
     }
     let artifacts: BTreeSet<ArtifactReference> = inputs.artifacts.iter().cloned().collect();
     let metadata = ReleaseMetadata {
@@ -152,8 +153,8 @@ fn layer(
         if found > limit { Err(ReleaseError::TooLarge { what, found, limit, unit }) } else { Ok(()) }
     };
     too_large(what.clone(), documents.len() as u64, limits.entries as u64, "documents")?;
-    // What an archive adds to every file, at most, and at its end.
-    let (mut output, mut extracted) = (0_u64, 1024_u64);
+    // What the plugin adds to every rendering; what an archive adds to every file, at most, and at its end.
+    let (mut output, mut extracted) = (receipt::length(), 1024_u64);
     for document in documents {
         let length = document.text().len() as u64;
         too_large(format!("`{}` in {what}", document.key()), length, limits.file as u64, "bytes")?;
@@ -161,7 +162,9 @@ fn layer(
         output = output.saturating_add(length + 4);
         extracted = extracted.saturating_add(512 + length.next_multiple_of(512));
     }
-    too_large(format!("what {what} renders to"), output, limits.output, "bytes")?;
+    if output > limits.output {
+        return Err(ReleaseError::TooMuchOutput { what: format!("what {what} renders to"), most: limits.output });
+    }
     too_large(what.clone(), extracted, limits.extracted, "unpacked bytes")?;
     let Packed { bytes: packed, unpacked } = pack(documents).map_err(|error| match error {
         ReleaseError::Twice { document, .. } => ReleaseError::Twice { what: what.clone(), document },
@@ -330,14 +333,25 @@ mod tests {
         for (limits, why) in [
             (Limits { file: 100, ..limits }, "`Deployment.apps shop/a` in layer `dev` has "),
             (Limits { entries: 1, ..limits }, "layer `dev` has 2 documents, at most 1"),
-            (Limits { output: 100, ..limits }, "what layer `dev` renders to has "),
+            (
+                Limits { output: 100, ..limits },
+                "what layer `dev` renders to has more than 100 bytes, which is the most",
+            ),
             (Limits { extracted: 2000, ..limits }, "unpacked bytes, at most 2000"),
             (Limits { compressed: 100, ..limits }, "layer `dev` has "),
-            (Limits { layers: 1, ..limits }, "the release has 2 layers, at most 1"),
+            (Limits { layers: 1, ..limits }, "the manifest of the release has 2 layers, at most 1"),
         ] {
             let said = refused(&[("dev", &format!("{a}{b}"))], &limits);
             assert!(said.contains(why), "{said}");
         }
+        // To the byte where the plugin begins to refuse: it adds its receipt to what it renders.
+        let texts = [read(&a), read(&b)].concat();
+        let rendered: u64 = texts.iter().map(|document| 4 + document.text().len() as u64).sum();
+        let output = rendered + receipt::length();
+        let both = format!("{a}{b}");
+        assert!(assemble(&inputs(&[("dev", &both)]), &Limits { output, ..limits }).is_ok());
+        let said = assemble(&inputs(&[("dev", &both)]), &Limits { output: output - 1, ..limits }).unwrap_err();
+        assert_eq!(said.code(), crate::code::Code::ReleaseTooLarge, "{said}");
         // Read from a text that may have more in it than one file: what is left of it in one document is too much for the plugin.
         let many = |count: usize| {
             let wide = Limits { file: usize::try_from(limits.output).unwrap(), ..limits };

@@ -337,7 +337,7 @@ impl Directory {
 }
 
 /// A pattern as Argo CD reads it: a star stands for anything, slashes too.
-fn fits(pattern: &str, path: &str) -> bool {
+pub(crate) fn fits(pattern: &str, path: &str) -> bool {
     let braces = pattern.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {
         Some((before, (choices, after))) => {

@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use super::receipt::is_no_receipt;
+use super::receipt::{self, is_no_receipt};
 use super::{Document, Limits, ReleaseError, SHOWN_IMAGES, documents, unpack};
 use crate::name::clip;
 use crate::oci::Descriptor;
@@ -22,7 +22,8 @@ pub fn read_layer(
     limits: &Limits,
     each: &mut dyn FnMut(Document, String) -> Result<(), ReleaseError>,
 ) -> Result<(), ReleaseError> {
-    let (mut count, mut output) = (0_usize, 0_u64);
+    // The receipt is rendered whatever else is.
+    let (mut count, mut output) = (0_usize, receipt::length());
     let (mut loose, mut more) = (Vec::new(), 0_usize);
     unpack(packed, layer, limits, &mut |path, bytes| {
         let file = format!("`{}`", clip(path));
@@ -38,7 +39,8 @@ pub fn read_layer(
             let text = format!("---\n{}", document.text());
             output = output.saturating_add(text.len() as u64);
             if output > limits.output {
-                return Err(ReleaseError::TooMuchOutput { most: limits.output });
+                let (what, most) = ("what is rendered".to_owned(), limits.output);
+                return Err(ReleaseError::TooMuchOutput { what, most });
             }
             count += 1;
             if count > limits.entries {
@@ -107,8 +109,11 @@ mod tests {
         let (a, b) = (config_map("a"), config_map("b"));
         let files = [("a.yaml", a.as_str()), ("b.yaml", b.as_str())];
         let of = Limits::default();
-        assert_eq!(read(&files, &Limits { output: 110, entries: 2, ..of }).unwrap().concat().len(), 110);
-        refused(&files, &Limits { output: 109, ..of }, Code::ReleaseTooLarge, "more than 109 bytes");
+        // With the receipt, which Argo CD takes too.
+        let output = 110 + receipt::length();
+        assert_eq!(read(&files, &Limits { output, entries: 2, ..of }).unwrap().concat().len(), 110);
+        let words = format!("what is rendered has more than {} bytes", output - 1);
+        refused(&files, &Limits { output: output - 1, ..of }, Code::ReleaseTooLarge, &words);
         let lists = [("a.yaml", format!("{a}---\n{b}")), ("b.yaml", config_map("c"))];
         let lists: Vec<(&str, &str)> = lists.iter().map(|(path, text)| (*path, text.as_str())).collect();
         refused(&lists, &Limits { entries: 2, ..of }, Code::ReleaseTooLarge, "the layer has 3 documents, at most 2");

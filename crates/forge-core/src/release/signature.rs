@@ -278,7 +278,7 @@ fn layer(layout: &mut Layout, subject: &Descriptor, reference: &str, key: &Priva
 /// A manifest that speaks of a release, with these signatures or attestations of it: put into the layout, where they need not be.
 pub fn manifest(layout: &mut Layout, subject: &Descriptor, layers: &[Descriptor], artifact_type: &str) -> Descriptor {
     let annotations = Annotations::new();
-    layout.artifact(&Artifact { artifact_type, layers, subject: Some(subject), annotations: &annotations, shown: None })
+    layout.artifact(&Artifact { subject: Some(subject), ..Artifact::new(artifact_type, layers, &annotations) })
 }
 
 /// What a manifest of signatures holds.

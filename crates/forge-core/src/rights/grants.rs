@@ -16,11 +16,12 @@ use super::{
 use crate::preflight::{Component, Purpose};
 
 /// Phase 0 and phase 1 look before they write. Who may not look is not stopped by it; an account that is made for it may.
-static LOOKS: [Rule; 10] = [
+static LOOKS: [Rule; 11] = [
     rule(Scope::Cluster, "", &["nodes"], &["list"], "nodes that can take a pod"),
     rule(Scope::Cluster, "storage.k8s.io", &["storageclasses"], &["list"], "where volumes would come from"),
     rule(Scope::Cluster, "apiextensions.k8s.io", &["customresourcedefinitions"], &["list"], "what is there of Argo"),
     rule(Scope::Everywhere, "apps", &["deployments", "statefulsets"], &["list"], "what is there of Argo"),
+    rule(Scope::Everywhere, "argoproj.io", &["applications"], &["list"], "what another policy of signatures rendered"),
     rule(Scope::Everywhere, "", &["events"], &["list"], "why a pod does not start"),
     rule(Scope::Workflows, "", &["resourcequotas", "limitranges"], &["list"], "room for the pods of a run"),
     rule(Scope::Workflows, "", &["persistentvolumeclaims"], &["list"], "what checks left that were killed"),

@@ -8,6 +8,7 @@
 //! many at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::gate::Decision;
@@ -79,6 +80,8 @@ impl RunPlan {
 pub struct Openings {
     /// By band: what its entrances wait for, once each. An entrance is a node that waits for none of its own band.
     bands: Vec<BTreeSet<Vec<NodeId>>>,
+    /// By node: the bands of which an entrance waits for it.
+    behind: BTreeMap<NodeId, BTreeSet<usize>>,
 }
 
 impl Openings {
@@ -98,7 +101,23 @@ impl Openings {
                 entrances.insert(before);
             }
         }
-        Self { bands }
+        let mut behind: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
+        for (number, entrances) in bands.iter().enumerate() {
+            for before in entrances.iter().flatten() {
+                behind.entry(before.clone()).or_default().insert(number);
+            }
+        }
+        Self { bands, behind }
+    }
+
+    /// All bands, in order.
+    pub fn all(&self) -> Range<usize> {
+        0..self.bands.len()
+    }
+
+    /// The bands that may begin because this node has: nobody else has to be looked at then.
+    pub fn behind(&self, node: &NodeId) -> impl Iterator<Item = usize> {
+        self.behind.get(node).into_iter().flatten().copied()
     }
 
     /// Whether a band may begin, by what has begun; nothing where there is no such band. It may as soon as everything that
@@ -347,6 +366,27 @@ mod tests {
                     let has_begun = |node: &NodeId| begun.contains(node);
                     prop_assert_eq!(openings.opens(own.unwrap(), has_begun), Some(true), "{}", node.id);
                 }
+            }
+        }
+
+        #[test]
+        fn who_looks_at_what_is_behind_a_node_that_begins_opens_what_whoever_looks_at_all_does(
+            plan in any_run(),
+            seed in any::<u64>(),
+        ) {
+            let (mut random, openings) = (Random::new(seed), Openings::of(&plan));
+            let mut left: Vec<NodeId> = plan.nodes().map(|node| node.id.clone()).collect();
+            let mut begun: BTreeSet<NodeId> = BTreeSet::new();
+            let all = |begun: &BTreeSet<NodeId>| -> BTreeSet<usize> {
+                let opens = |band: &usize| openings.opens(*band, |node| begun.contains(node)) == Some(true);
+                openings.all().filter(opens).collect()
+            };
+            let mut opened = all(&begun);
+            while !left.is_empty() {
+                let node = left.swap_remove(random.below(left.len()));
+                begun.insert(node.clone());
+                opened.extend(openings.behind(&node).filter(|band| all(&begun).contains(band)));
+                prop_assert_eq!(&opened, &all(&begun), "{}", node);
             }
         }
 

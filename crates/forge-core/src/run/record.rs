@@ -354,12 +354,19 @@ impl Record {
     /// Every node of the run in the order of its plan.
     pub fn view(&self, plan: &RunPlan) -> Vec<NodeView> {
         let mut views: Vec<NodeView> = Vec::new();
-        let mut phases: BTreeMap<NodeId, Phase> = BTreeMap::new();
-        for (node, predecessors) in plan.waits() {
+        let mut phases: Vec<Option<Phase>> = Vec::with_capacity(plan.tasks.len());
+        for (task, predecessors) in plan.tasks.iter().zip(plan.awaited()) {
+            let Some(node) = &task.node else {
+                phases.push(None);
+                continue;
+            };
             let entry = self.entries.get(&node.id);
-            let is_done = |node: &NodeId| phases.get(node).is_some_and(|phase| phase.is_done());
-            let open: Vec<NodeId> = predecessors.into_iter().filter(|node| !is_done(node)).collect();
-            let blocked = open.iter().find(|p| matches!(phases.get(*p), Some(Phase::Failed | Phase::Blocked)));
+            let phase_of = |place: &usize| phases.get(*place).copied().flatten();
+            let open = predecessors.iter().filter(|place| !phase_of(place).is_some_and(Phase::is_done));
+            let open = open.filter_map(|place| Some((&plan.tasks.get(*place)?.node.as_ref()?.id, phase_of(place))));
+            let mut open: Vec<(&NodeId, Option<Phase>)> = open.collect();
+            open.sort_unstable_by_key(|(node, _)| *node);
+            let blocked = open.iter().find(|(_, phase)| matches!(phase, Some(Phase::Failed | Phase::Blocked)));
             let (phase, detail) = match (entry.map(|entry| &entry.decision), blocked) {
                 (Some(Decision::Proven(receipt)), _) => (Phase::Proven, proven(receipt)),
                 (Some(Decision::Gone(removed)), _) => (Phase::Gone, removed.to_string()),
@@ -367,12 +374,12 @@ impl Record {
                     Why::Blocked { .. } => (Phase::Blocked, failure.why.to_string()),
                     why => (Phase::Failed, why.to_string()),
                 },
-                (_, Some(by)) => (Phase::Blocked, Why::Blocked { by: by.clone() }.to_string()),
+                (_, Some((by, _))) => (Phase::Blocked, Why::Blocked { by: (*by).clone() }.to_string()),
                 (Some(Decision::Wait(wait)), None) => (waiting(&wait.on), wait.on.to_string()),
                 (None, None) if open.is_empty() => (Phase::Starting, String::new()),
                 (None, None) => (Phase::Waiting, String::new()),
             };
-            phases.insert(node.id.clone(), phase);
+            phases.push(Some(phase));
             let last = entry.filter(|entry| entry.is_final()).map(|entry| entry.since);
             views.push(NodeView {
                 node: node.id.clone(),
@@ -382,7 +389,7 @@ impl Record {
                 started: entry.and_then(|entry| entry.started),
                 began: entry.and_then(Entry::began).filter(|_| phase != Phase::Blocked),
                 ended: last,
-                waits_for: open,
+                waits_for: open.into_iter().map(|(node, _)| node.clone()).collect(),
             });
         }
         views

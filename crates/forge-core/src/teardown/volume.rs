@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::Member;
 use super::inventory::Item;
 use crate::digest::Digest;
 use crate::name::clip;
+use crate::preflight::{items, text};
 use crate::render::{ENVIRONMENT_LABEL, MANAGED_BY};
 use crate::view::shown;
 
@@ -91,20 +93,57 @@ pub struct Claimants {
     pub members: BTreeSet<String>,
 }
 
+/// Whose a claim is, as far as one object says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// A node's.
+    Own,
+    /// Somebody else's.
+    Theirs,
+    /// It belongs to these and says no more: it is whose they are.
+    Of(Vec<Member>),
+}
+
 impl Claimants {
-    /// True for a claim that says itself that somebody else made it: it belongs to something that is not of these nodes, another
-    /// Application manages it, or a Helm release brought it. One that says nothing, as operators and StatefulSets make them, is
-    /// taken for a node's: its data would be lost otherwise, and somebody else's would only be kept.
-    pub fn is_theirs(&self, claim: &Value) -> bool {
-        let Some(item) = Item::read(claim) else { return false };
-        if item.forge || item.parents.iter().any(|parent| self.members.contains(&parent.uid)) {
-            return false;
+    /// Whose a claim is by its own word: somebody else's where another Application manages it or a Helm release brought it. One
+    /// that says nothing, as operators and StatefulSets make them, is taken for a node's: its data would be lost otherwise, and
+    /// somebody else's would only be kept.
+    pub fn of_claim(&self, claim: &Value) -> Word {
+        self.word(claim).unwrap_or(Word::Own)
+    }
+
+    /// Whose something that a claim belongs to is by its own word. What says nothing was not made by a node: Argo CD marks what it
+    /// makes.
+    pub fn of_owner(&self, owner: &Value) -> Word {
+        self.word(owner).unwrap_or(Word::Theirs)
+    }
+
+    fn word(&self, object: &Value) -> Option<Word> {
+        let item = Item::read(object)?;
+        let mut known = item.parents.iter().map(|parent| &parent.uid).chain([&item.uid]);
+        if item.forge || known.any(|uid| self.members.contains(uid)) {
+            return Some(Word::Own);
         }
         match &item.tracked {
-            Some(application) => !self.applications.contains(application),
-            None => item.release.is_some() || !item.parents.is_empty(),
+            Some(application) if self.applications.contains(application) => Some(Word::Own),
+            Some(_) => Some(Word::Theirs),
+            None if item.release.is_some() => Some(Word::Theirs),
+            None if item.parents.is_empty() => None,
+            None => Some(Word::Of(owners(object, &item.namespace))),
         }
     }
+}
+
+/// What an object belongs to: in its namespace, or in none.
+fn owners(object: &Value, namespace: &str) -> Vec<Member> {
+    let owner = |owner: &Value| {
+        let api_version = text(owner, "/apiVersion").unwrap_or_default();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let [group, version, namespace] = [group, version, namespace].map(str::to_owned);
+        let [kind, name, uid] = ["/kind", "/name", "/uid"].map(|field| text(owner, field).map(str::to_owned));
+        Some(Member { group, version, kind: kind?, namespace, name: name?, uid: Some(uid?) })
+    };
+    items(object, "/metadata/ownerReferences").filter_map(owner).collect()
 }
 
 /// True for a volume that outlives its claim, as it was just read.
@@ -230,29 +269,39 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_somebody_elses_only_where_it_says_so() {
+    fn a_claim_is_somebody_elses_only_where_it_says_so_and_whose_its_owner_is_otherwise() {
         let own = Claimants {
             applications: BTreeSet::from(["db".to_owned(), "apps_db".to_owned()]),
             members: BTreeSet::from(["cluster".to_owned()]),
         };
-        let theirs = |more: Value| {
+        let object = |more: Value| {
             let mut metadata = json!({"name": "data-0", "namespace": "shared", "uid": "c"});
             metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            own.is_theirs(&json!({ "metadata": metadata }))
+            json!({ "metadata": metadata })
         };
         let tracked =
             |by: &str| json!({"annotations": {"argocd.argoproj.io/tracking-id": format!("{by}:/x:shared/data-0")}});
-        let owned = |uid: &str| json!({"ownerReferences": [{"kind": "Cluster", "name": "main", "uid": uid}]});
+        let owned = |uid: &str| {
+            let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "main", "uid": uid});
+            json!({"ownerReferences": [owner]})
+        };
         let helm = json!({"meta.helm.sh/release-name": "prometheus", "meta.helm.sh/release-namespace": "shared"});
-        for own in
-            [json!({}), tracked("db"), tracked("apps_db"), owned("cluster"), json!({"labels": {MANAGED_BY: "forge"}})]
-        {
-            assert!(!theirs(own.clone()), "{own}");
+        let ours = json!({"labels": {MANAGED_BY: "forge"}});
+        for made in [tracked("db"), tracked("apps_db"), owned("cluster"), json!({"uid": "cluster"}), ours] {
+            let made = object(made);
+            assert_eq!((own.of_claim(&made), own.of_owner(&made)), (Word::Own, Word::Own), "{made}");
         }
-        for other in [tracked("prometheus"), owned("another"), json!({"annotations": helm})] {
-            assert!(theirs(other.clone()), "{other}");
+        for other in [tracked("prometheus"), json!({"annotations": helm})] {
+            let other = object(other);
+            assert_eq!((own.of_claim(&other), own.of_owner(&other)), (Word::Theirs, Word::Theirs), "{other}");
         }
-        assert!(!own.is_theirs(&json!({})));
+        let Word::Of(owners) = own.of_claim(&object(owned("another"))) else { panic!("its owner has it") };
+        assert_eq!((owners[0].to_string().as_str(), owners[0].group.as_str()), ("StatefulSet/shared/main", "apps"));
+        assert_eq!((owners.len(), owners[0].uid.as_deref()), (1, Some("another")));
+        // Nothing is said.
+        for nothing in [object(json!({})), json!({})] {
+            assert_eq!((own.of_claim(&nothing), own.of_owner(&nothing)), (Word::Own, Word::Theirs));
+        }
     }
 
     #[test]

@@ -258,7 +258,8 @@ impl RunReport {
         let header = &record.header;
         let views = record.view(plan);
         let until = header.ended.as_ref().map_or(now, |ended| ended.at);
-        let stopped = header.ended.as_ref().is_some_and(|ended| ended.verdict == Verdict::Cancelled);
+        let verdict = header.ended.as_ref().map(|ended| ended.verdict);
+        let stopped = matches!(verdict, Some(Verdict::Cancelled | Verdict::TimedOut));
         let mut statistics = Statistics {
             nodes: views.len(),
             makespan_seconds: between(header.started, until).seconds(),
@@ -479,7 +480,9 @@ impl RunReport {
                 .collect();
             let _ = writeln!(text, "\nslowest: {}", list(&slow, 90));
         }
-        if self.verdict == Verdict::Cancelled.as_str() && !self.run.is_empty() {
+        // One that took too long and left nothing open has a next step for each node that failed.
+        let late = self.verdict == Verdict::TimedOut.as_str() && s.unfinished > 0;
+        if (late || self.verdict == Verdict::Cancelled.as_str()) && !self.run.is_empty() {
             let next = if self.action == RunAction::Teardown.as_str() {
                 "tear down again: what is gone stays gone"
             } else {
@@ -615,6 +618,11 @@ slowest: a/two 46s, a/one 12s
         }
         let next = "deploy again: proven nodes pass without a sync; what is not proven stays in the window until then";
         assert!(text.ends_with(&format!("\n\nnext: {next}\n")), "{text}");
+        // So does one that had no time left.
+        let mut late = run.clone();
+        late.record.header.ended.as_mut().unwrap().verdict = Verdict::TimedOut;
+        assert_eq!(report(&late).components, report(&run).components);
+        assert!(report(&late).text().ends_with(&format!("\n\nnext: {next}\n")), "{}", report(&late).text());
         // What is done, failed or blocked is told as ever.
         let told = |run: &crate::run::StoredRun, node: &str| -> String {
             let found = report(run).components.into_iter().find(|component| component.node == node);

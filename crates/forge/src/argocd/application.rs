@@ -83,7 +83,8 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    /// Reads an Application; nothing where the object has no usable name.
+    /// Reads an Application; nothing where the object has no usable name. Every field that is looked at must be named in
+    /// `pruned.rs`: of a text nothing else is there.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let id = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")).parse().ok()?;

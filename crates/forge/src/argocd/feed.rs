@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forge_core::name::ApplicationId;
-use futures::{AsyncBufReadExt as _, StreamExt as _};
+use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::{Application, ArgoCd, Found, Versions};
+use super::{Application, ArgoCd, Found, Pruned};
 use crate::cluster::ClusterError;
 
 /// How often everything is listed again.
@@ -123,11 +123,9 @@ impl Feed {
         lock(&self.health).listed.map(|(_, began)| began)
     }
 
-    /// What was seen, and in which version.
-    fn versions(&self) -> Versions {
-        let seen = |known: &Known| if let Known::Seen(seen) = known { Some(seen.version) } else { None };
-        let states = lock(&self.states);
-        states.iter().filter_map(|(id, sender)| Some((id.clone(), seen(&sender.borrow())?))).collect()
+    /// In which version an Application was seen.
+    fn version(&self, id: &ApplicationId) -> Option<u64> {
+        if let Known::Seen(seen) = self.get(id) { Some(seen.version) } else { None }
     }
 
     fn absent(&self, present: &BTreeSet<ApplicationId>) {
@@ -146,7 +144,7 @@ impl Feed {
         lock(&self.health).tried = Instant::now();
         let began = Timestamp::now();
         let mut present = BTreeSet::new();
-        for found in self.argocd.list_since(&self.versions()).await? {
+        for found in self.argocd.list_since(&|id| self.version(id)).await? {
             present.insert(match found {
                 Found::Known(id) => id,
                 Found::New(application) => {
@@ -165,16 +163,16 @@ impl Feed {
     async fn follow_once(&self, alive: &std::sync::Weak<Self>) -> Result<(), ClusterError> {
         lock(&self.health).tried = Instant::now();
         // The stream first, so that nothing falls between it and the list.
-        let lines = self.argocd.stream().await?;
-        let mut lines = std::pin::pin!(lines.lines());
+        let stream = self.argocd.stream().await?;
+        let mut lines = Lines { stream: Box::pin(stream), rest: Vec::new() };
         self.list().await?;
         let mut again = tokio::time::interval_at(tokio::time::Instant::now() + RELIST, RELIST);
         loop {
             tokio::select! {
-                line = lines.next() => match line {
-                    Some(Ok(line)) => self.event(&line),
-                    Some(Err(error)) => return Err(ClusterError::Unreachable(error.to_string())),
-                    None => return Ok(()),
+                more = lines.read(|line| self.event(line)) => match more {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(error) => return Err(ClusterError::Unreachable(error.to_string())),
                 },
                 _ = again.tick() => {
                     // Only we hold it: nobody watches any more.
@@ -187,16 +185,63 @@ impl Feed {
         }
     }
 
-    fn event(&self, line: &str) {
-        let Ok(event) = serde_json::from_str::<Value>(line) else { return };
-        let Some(application) = event.pointer("/result/application").and_then(Application::read) else { return };
-        if event.pointer("/result/type").and_then(Value::as_str) == Some("DELETED") {
+    fn event(&self, line: &[u8]) {
+        let Ok(Event { result: Change { kind, application: Pruned(Some(application)) } }) =
+            serde_json::from_slice(line)
+        else {
+            return;
+        };
+        if kind.as_deref() == Some("DELETED") {
             if let Some(sender) = lock(&self.states).get(&application.id) {
                 sender.send_replace(Known::Absent);
             }
             return;
         }
         self.offer(application);
+    }
+}
+
+/// A line of the stream.
+#[derive(Deserialize)]
+struct Event {
+    result: Change,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    application: Pruned,
+}
+
+/// The lines of a stream, each read where it arrived: only what came in several pieces is put together.
+struct Lines<S> {
+    stream: S,
+    /// The beginning of a line whose end has not arrived.
+    rest: Vec<u8>,
+}
+
+impl<S: AsyncBufRead + Unpin> Lines<S> {
+    /// Waits until more has arrived, and gives every line that is whole now; false where nothing comes any more. Whoever stops
+    /// waiting loses nothing.
+    async fn read(&mut self, mut give: impl FnMut(&[u8])) -> std::io::Result<bool> {
+        let arrived = self.stream.fill_buf().await?;
+        let length = arrived.len();
+        let mut from = 0;
+        for end in memchr::memchr_iter(b'\n', arrived) {
+            let line = arrived.get(from..end).unwrap_or_default();
+            if self.rest.is_empty() {
+                give(line);
+            } else {
+                self.rest.extend_from_slice(line);
+                give(&self.rest);
+                self.rest.clear();
+            }
+            from = end + 1;
+        }
+        self.rest.extend_from_slice(arrived.get(from..).unwrap_or_default());
+        self.stream.consume_unpin(length);
+        Ok(length > 0)
     }
 }
 
@@ -213,8 +258,9 @@ mod tests {
     use axum::http::{HeaderMap, StatusCode};
     use axum::response::{IntoResponse as _, Response};
     use axum::routing::get;
+    use futures::{StreamExt as _, TryStreamExt as _};
     use secrecy::SecretString;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -313,6 +359,18 @@ mod tests {
             let feed = feed(FeedHealth { tried: ago(tried), listed });
             assert_eq!((feed.is_alive(), feed.is_fresh()), wanted, "{tried} {listed:?}");
             assert_eq!(feed.read_at(), listed.map(|_| began));
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_whole_however_they_arrive() {
+        let text = "first\n\nthe second, which is longer\nthird\nand no end";
+        for size in 1..text.len() {
+            let pieces: Vec<std::io::Result<&[u8]>> = text.as_bytes().chunks(size).map(Ok).collect();
+            let mut lines = Lines { stream: futures::stream::iter(pieces).into_async_read(), rest: Vec::new() };
+            let mut found: Vec<String> = Vec::new();
+            while lines.read(|line| found.push(String::from_utf8(line.to_vec()).unwrap())).await.unwrap() {}
+            assert_eq!(found, ["first", "", "the second, which is longer", "third"], "in pieces of {size}");
         }
     }
 

@@ -1,23 +1,21 @@
 //! The list of all Applications, read while it arrives: one Application is whole in memory at a time, however many
 //! there are and however large their statuses.
 //!
-//! Whoever lists again says what is known: of an Application that has not changed since only its metadata is read, so that a
-//! list every few seconds costs what has changed and hardly what there is.
+//! Whoever lists again says what is known: of an Application that has not changed since only its metadata is read, and the rest
+//! is searched for its end, string by string, so that a list every few seconds costs what has changed and hardly what there is.
 //!
 //! Argo CD's own way to make it smaller cannot be used: `fields=` of the list knows a fixed set of fields, without
 //! `metadata.resourceVersion`, revisions, conditions and the infos of an operation, which the gate lives on.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use forge_core::name::ApplicationId;
 use futures::{AsyncRead, AsyncReadExt as _};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
-use serde_json::Value;
 
-use super::Application;
+use super::{Application, Pruned};
 use crate::cluster::ClusterError;
 
 /// Bytes that are read at once.
@@ -25,8 +23,8 @@ const CHUNK: usize = 64 << 10;
 /// In how much an item is: the list, and its array.
 const AROUND: usize = 2;
 
-/// Applications that were read before, with the newest version of each.
-pub(super) type Versions = BTreeMap<ApplicationId, u64>;
+/// The newest version of an Application that was read before; nothing for one that never was.
+pub(super) type Versions<'v> = &'v (dyn Fn(&ApplicationId) -> Option<u64> + Sync);
 
 /// An Application of a list.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub(super) enum Found {
 }
 
 /// Reads a list to its end; one that was cut off is an error, never a short list (INV-10).
-pub(super) async fn read(body: impl AsyncRead, known: &Versions) -> Result<Vec<Found>, ClusterError> {
+pub(super) async fn read(body: impl AsyncRead, known: Versions<'_>) -> Result<Vec<Found>, ClusterError> {
     let mut body = std::pin::pin!(body);
     let mut chunk = vec![0; CHUNK];
     let mut frames = Frames::default();
@@ -56,12 +54,12 @@ pub(super) async fn read(body: impl AsyncRead, known: &Versions) -> Result<Vec<F
     Ok(items.into_iter().filter_map(|item| found.get_mut(item.frame)?.take()).collect())
 }
 
-fn application(item: &[u8], known: &Versions) -> Result<Option<Found>, ClusterError> {
+fn application(item: &[u8], known: Versions<'_>) -> Result<Option<Found>, ClusterError> {
     if let Some(id) = metadata(item).and_then(|metadata| metadata.known(known)) {
         return Ok(Some(Found::Known(id)));
     }
-    let object: Value = serde_json::from_slice(item).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
-    Ok(Application::read(&object).map(|application| Found::New(Box::new(application))))
+    let Pruned(found) = serde_json::from_slice(item).map_err(|error| ClusterError::Unreadable(error.to_string()))?;
+    Ok(found.map(|application| Found::New(Box::new(application))))
 }
 
 /// As much of an Application as tells whether it has changed, and no further: Argo CD writes it first, and what is long behind it.
@@ -106,10 +104,10 @@ struct Metadata<'t> {
 
 impl Metadata<'_> {
     /// The Application that has this metadata, if nothing newer than what is known is said of it.
-    fn known(&self, known: &Versions) -> Option<ApplicationId> {
+    fn known(&self, known: Versions<'_>) -> Option<ApplicationId> {
         let id: ApplicationId = format!("{}/{}", self.namespace, self.name).parse().ok()?;
         let version: u64 = self.resource_version.parse().ok()?;
-        (*known.get(&id)? >= version).then_some(id)
+        (known(&id)? >= version).then_some(id)
     }
 }
 
@@ -136,11 +134,19 @@ impl Frames {
         text: &[u8],
         mut give: impl FnMut(&[u8]) -> Result<(), ClusterError>,
     ) -> Result<(), ClusterError> {
-        let mut from = 0;
-        for (at, byte) in text.iter().enumerate() {
+        let (mut from, mut next) = (0, 0);
+        while let Some(byte) = text.get(next) {
+            let at = next;
+            next += 1;
             if self.string {
-                self.string = self.escaped || *byte != b'"';
-                self.escaped = !self.escaped && *byte == b'\\';
+                // Most of a list is text, of which only its end is looked for.
+                if !std::mem::take(&mut self.escaped) {
+                    let left = text.get(at..).unwrap_or_default();
+                    let Some(found) = memchr::memchr2(b'"', b'\\', left) else { break };
+                    next += found;
+                    self.escaped = left.get(found) == Some(&b'\\');
+                    self.string = self.escaped;
+                }
                 continue;
             }
             match byte {
@@ -204,16 +210,16 @@ struct Item {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     async fn listed(text: &str) -> Result<Vec<String>, ClusterError> {
-        listed_again(text, Versions::new()).await
+        listed_again(text, &|_| None).await
     }
 
-    async fn listed_again(text: &str, known: Versions) -> Result<Vec<String>, ClusterError> {
-        let found = read(futures::io::Cursor::new(text.as_bytes()), &known).await?;
+    async fn listed_again(text: &str, known: Versions<'_>) -> Result<Vec<String>, ClusterError> {
+        let found = read(futures::io::Cursor::new(text.as_bytes()), known).await?;
         let said = |found: &Found| match found {
             Found::Known(id) => format!("{id} as before"),
             Found::New(application) => application.id.to_string(),
@@ -271,12 +277,12 @@ mod tests {
             .chain([last.to_owned()])
             .collect();
         let list = format!(r#"{{"metadata": {{}}, "items": [{}]}}"#, items.join(","));
-        let known = ["a", "b", "c", "e", "f"].map(|name| (format!("argocd/{name}").parse().unwrap(), 7));
-        let said = listed_again(&list, Versions::from(known)).await.unwrap();
+        let known = |id: &ApplicationId| (id.name() != "d").then_some(7);
+        let said = listed_again(&list, &known).await.unwrap();
         let wanted = ["a as before", "b", "c as before", "d", "e", "f as before"].map(|name| format!("argocd/{name}"));
         assert_eq!(said, wanted);
         // What is not read is still checked to be there to its end.
-        let cut = listed_again(&list[..list.len() - 4], Versions::new()).await.unwrap_err();
+        let cut = listed(&list[..list.len() - 4]).await.unwrap_err();
         assert!(matches!(cut, ClusterError::Unreachable(_)), "{cut}");
     }
 

@@ -13,7 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::install::{
-    CMP, POLICY_MAP, POLICY_SEEN, has_sidecar, outdated_pods, policy_is_seen, policy_seen, renewal, uses_plugin,
+    CMP, POLICY_MAP, POLICY_SEEN, has_sidecar, is_served, outdated_pods, policy_is_seen, policy_seen, renewal,
+    serves_elsewhere, uses_plugin,
 };
 use forge_core::name::{ApplicationId, clip};
 use forge_core::release::SignaturePolicy;
@@ -144,7 +145,7 @@ pub(super) async fn settle(
             return Ok(Some(format!("{older}, and was not replaced within {seconds} s; when it is, run this again")));
         }
     }
-    let Some(all) = permitted(cluster.list(&path::argo(argocd, "applications"), "").await)? else {
+    let Some(Served { all, hidden }) = served(cluster, argocd).await? else {
         let what = format!("Applications in `{argocd}` may not be listed, so none was rendered by the new policy");
         return Ok(Some(format!("{what}: run this as somebody who may")));
     };
@@ -156,6 +157,11 @@ pub(super) async fn settle(
     if let Some(left) = rendered(cluster, places, &ids).await {
         return Ok(Some(format!("not everything was rendered by {by}: {left}; run this again")));
     }
+    if let Some(hidden) = hidden {
+        let what = format!("Applications in {hidden}, which Argo CD serves too, may not be listed");
+        let those = format!("those that {CMP} makes may be as the policy before let them");
+        return Ok(Some(format!("{what}, so {those}: run this as somebody who may")));
+    }
     failpoint::write(&format!("ConfigMap {POLICY_SEEN}"));
     cluster.apply(&path::object(&path::config_maps(&places.workflows), POLICY_SEEN), &object).await?;
     done(&format!("{} Applications rendered by {by}", ids.len()));
@@ -165,6 +171,33 @@ pub(super) async fn settle(
 fn id(application: &Value) -> Option<ApplicationId> {
     let text = |pointer: &str| application.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}", text("/metadata/namespace"), text("/metadata/name")).parse().ok()
+}
+
+/// The Applications that Argo CD serves.
+struct Served {
+    all: Vec<Value>,
+    /// Where else it serves some, if they may not be listed there.
+    hidden: Option<String>,
+}
+
+/// Lists them, as far as that may be done; nothing for whoever may not even list those beside Argo CD.
+async fn served(cluster: &Cluster, argocd: &str) -> Result<Option<Served>, ClusterError> {
+    let parameters = path::object(&path::config_maps(argocd), "argocd-cmd-params-cm");
+    let parameters = permitted(cluster.get(&parameters).await)?.flatten();
+    let elsewhere = serves_elsewhere(parameters.as_ref());
+    if let Some(patterns) = elsewhere {
+        let everywhere = path::global("argoproj.io", "v1alpha1", "applications");
+        if let Some(mut all) = permitted(cluster.list(&everywhere, "").await)? {
+            let namespace = |found: &Value| id(found).map(|id| id.namespace.to_string()).unwrap_or_default();
+            all.retain(|found| {
+                let namespace = namespace(found);
+                namespace == argocd || is_served(patterns, &namespace)
+            });
+            return Ok(Some(Served { all, hidden: None }));
+        }
+    }
+    let own = permitted(cluster.list(&path::argo(argocd, "applications"), "").await)?;
+    Ok(own.map(|all| Served { all, hidden: elsewhere.map(|patterns| format!("`{}`", clip(patterns))) }))
 }
 
 /// Pods that may know another policy; nothing for whoever may not look. All pods of the namespace are listed: by which labels
@@ -217,7 +250,7 @@ async fn rendered(cluster: &Cluster, places: &Places, ids: &[ApplicationId]) -> 
         let id = id.clone();
         async move {
             match argocd.refresh_hard(&id).await {
-                Err(error) if !error.is_missing() => Some(format!("Application {}: {error}", id.name())),
+                Err(error) if !error.is_missing() => Some(format!("Application {id}: {error}")),
                 _ => None,
             }
         }
@@ -254,6 +287,8 @@ mod tests {
         made: &'static str,
         /// Argo CD renders.
         renders: bool,
+        /// Where else it serves Applications, and whether they may be listed there.
+        elsewhere: Option<(&'static str, bool)>,
         /// What is asked of it that is no looking, in order.
         log: Vec<String>,
     }
@@ -265,7 +300,8 @@ mod tests {
                 let metadata = json!({"uid": "u", "resourceVersion": version, "managedFields": fields});
                 json!({"metadata": metadata, "data": {KEY: POLICY}})
             });
-            Self { policy, seen: None, made: "2026-01-01T00:00:00Z", renders: true, log: Vec::new() }
+            let (made, renders) = ("2026-01-01T00:00:00Z", true);
+            Self { policy, seen: None, made, renders, elsewhere: None, log: Vec::new() }
         }
 
         fn answer(&mut self, request: &Request) -> (u16, Value) {
@@ -274,13 +310,27 @@ mod tests {
             let list = |items: Value| (200, json!({"metadata": {}, "items": items}));
             let (path, query) = request.uri.split_once('?').unwrap_or((&request.uri, ""));
             let sidecar = json!([{"name": "repo-server"}, {"name": CMP}]);
-            let application = |name: &str, plugin: &str| {
+            let application_in = |namespace: &str, name: &str, plugin: &str| {
                 json!({
-                    "metadata": {"namespace": "argocd", "name": name},
+                    "metadata": {"namespace": namespace, "name": name},
                     "spec": {"source": {"plugin": {"name": plugin}}},
                 })
             };
+            let application = |name: &str, plugin: &str| application_in("argocd", name, plugin);
             match (request.method.as_str(), path) {
+                ("GET", "/api/v1/namespaces/argocd/configmaps/argocd-cmd-params-cm") => {
+                    let data = self.elsewhere.map(|(patterns, _)| json!({"application.namespaces": patterns}));
+                    (200, json!({"data": data}))
+                }
+                ("GET", "/apis/argoproj.io/v1alpha1/applications") => match self.elsewhere {
+                    Some((_, true)) => list(json!([
+                        application("api", CMP),
+                        application_in("team-a", "far", CMP),
+                        application_in("team-a", "plain", "other"),
+                        application_in("argocd-of-others", "not-ours", CMP),
+                    ])),
+                    _ => (403, json!({"kind": "Status", "code": 403, "message": "no", "reason": "Forbidden"})),
+                },
                 ("GET", "/api/v1/namespaces/argocd/configmaps/forge-signatures") => found(self.policy.as_ref()),
                 ("GET", SEEN) => found(self.seen.as_ref()),
                 ("PATCH", SEEN) => {
@@ -311,7 +361,9 @@ mod tests {
                 }
                 ("GET", path) if path.starts_with(PROXY) && query.contains("refresh=hard") => {
                     let name = path.rsplit('/').next().unwrap();
-                    self.log.push(format!("render {name}"));
+                    let namespace = query.split('&').find_map(|part| part.strip_prefix("appNamespace=")).unwrap();
+                    let place = if namespace == "argocd" { String::new() } else { format!("{namespace}/") };
+                    self.log.push(format!("render {place}{name}"));
                     if self.renders {
                         (200, application(name, CMP))
                     } else {
@@ -397,6 +449,25 @@ mod tests {
         let (note, fake) = settled(young, false).await;
         assert!(note.as_ref().is_some_and(|note| note.contains("run this again")), "{note:?}");
         assert_eq!((fake.log.len(), fake.seen), (2, None));
+    }
+
+    #[tokio::test]
+    async fn applications_in_other_namespaces_are_rendered_too_or_it_is_told_that_they_were_not() {
+        let young = |elsewhere| Fake { made: "2026-01-03T00:00:00Z", elsewhere, ..Fake::new(Some("7")) };
+        let (note, mut fake) = settled(young(Some(("team-*, shop", true))), false).await;
+        assert_eq!(note, None);
+        fake.log[..2].sort();
+        assert_eq!(fake.log, ["render api", "render team-a/far", "seen u.7"]);
+        // Who may not list them renders what he sees, and it is not written down that all is well.
+        let (note, fake) = settled(young(Some(("team-*, shop", false))), false).await;
+        let note = note.unwrap();
+        assert!(note.contains("Applications in `team-*, shop`") && note.contains("may not be listed"), "{note}");
+        assert_eq!((fake.log.len(), fake.seen), (2, None));
+        // Where Argo CD serves its own namespace alone, nobody needs to see more.
+        for elsewhere in [None, Some((" ", false))] {
+            let (note, fake) = settled(young(elsewhere), false).await;
+            assert_eq!((note, fake.log.len()), (None, 3));
+        }
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use forge_core::duration;
 use forge_core::gate::{Proof, Rendered, Retry, Timeouts, Unwell};
 use forge_core::graph::Scope;
 use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, RunAction, RunNode, RunTask, Runner, record_name};
+use futures::FutureExt as _;
 use jiff::SignedDuration;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -323,6 +324,79 @@ async fn an_operation_of_somebody_else_that_argo_cd_does_not_let_us_end_becomes_
     assert_eq!((failure.why, syncs), (Why::ForeignOperation, 0));
 }
 
+/// A record in which one node is as it says, and another one waits for it.
+fn waiting_for(first: &Value) -> (Arc<RunPlan>, Arc<Recorder>) {
+    let plan = Arc::new(sample::chain(&["db", "api"]));
+    let recorder = Recorder::in_memory(plan.clone());
+    let predecessor = json!({"type": "predecessor", "node": "argocd/db"});
+    let waits = json!({"type": "wait", "on": predecessor, "until": "2126-11-16T13:00:00Z"});
+    for (node, decision) in [("db", first), ("api", &waits)] {
+        let entry = json!({
+            "node": format!("argocd/{node}"), "since": "2026-11-16T12:00:00Z", "decision": decision, "asked": [],
+        });
+        recorder.put(serde_json::from_value(entry).unwrap());
+    }
+    (plan, recorder)
+}
+
+fn proven_db() -> Value {
+    json!({
+        "type": "proven", "run": "r-1", "node": "argocd/db", "application": "argocd/db", "attempt": 1, "synced": true,
+        "proof": "revision", "commit": null, "revisions": [], "render": null, "workloads": {}, "images": {},
+        "notRunning": [], "sidecars": {}, "objects": [], "health": "Healthy",
+    })
+}
+
+#[test]
+fn who_waited_for_what_has_ended_since_leaves_others_their_turn_while_nothing_can_be_read() {
+    // What a process finds that was killed after the end of the one was stored, and before the other had looked.
+    let (plan, recorder) = waiting_for(&proven_db());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (sender, heard) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        let prover = prover("http://127.0.0.1:1", &plan, recorder);
+        tokio::spawn(async move { prover.prove(&"argocd/api".parse().unwrap(), Mode::Run).await });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        sender.send(()).unwrap();
+    });
+    let heard = heard.recv_timeout(Duration::from_secs(30));
+    // Who never gives way could not be waited for.
+    runtime.shutdown_background();
+    heard.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_what_is_proven_and_not_well_hears_of_its_application_and_of_the_record() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let health = |version: u64, health: &str| {
+        let metadata = json!({"namespace": "argocd", "name": "db", "resourceVersion": version.to_string()});
+        crate::argocd::Application::read(&json!({"metadata": metadata, "status": {"health": {"status": health}}}))
+            .unwrap()
+    };
+    let db: NodeId = "argocd/db".parse().unwrap();
+    for by_record in [false, true] {
+        let (plan, recorder) = waiting_for(&proven_db());
+        let prover = prover("http://127.0.0.1:1", &plan, recorder.clone());
+        assert_eq!(prover.moves(&db, 0).now_or_never(), Some(()), "it is proven, and nothing else is known");
+        prover.feed.offer(health(1, "Degraded"));
+        let mut moves = std::pin::pin!(prover.moves(&db, 0));
+        assert_eq!((&mut moves).now_or_never(), None);
+        if by_record {
+            let failed = json!({
+                "node": "argocd/api", "since": "2026-11-16T12:00:01Z", "asked": [],
+                "decision": {"type": "failed", "class": "unhealthy", "why": {"type": "unhealthy", "health": "Degraded"}},
+            });
+            recorder.put(serde_json::from_value(failed).unwrap());
+        } else {
+            prover.feed.offer(health(2, "Progressing"));
+            assert_eq!((&mut moves).now_or_never(), None);
+            prover.feed.offer(health(3, "Healthy"));
+        }
+        tokio::time::timeout(Duration::from_secs(30), moves).await.unwrap();
+    }
+}
+
 /// Who has the Lease of the environment: a run, or nobody.
 fn put_lease(fake: &mut Fake, holder: &str) {
     sample::put_lease(fake, holder, Timestamp::now());
@@ -355,7 +429,7 @@ async fn until_read(proving: impl Future<Output = Option<Decision>>, reads: &mut
 
 /// Goes on to the end, which is a proof.
 async fn until_proven(proving: impl Future<Output = Option<Decision>>) {
-    let decision = tokio::time::timeout(Duration::from_secs(30), proving).await.unwrap();
+    let decision = tokio::time::timeout(Duration::from_secs(60), proving).await.unwrap();
     assert!(matches!(decision, Some(Decision::Proven(_))), "{decision:?}");
 }
 
@@ -426,6 +500,25 @@ async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_
     until_read(proving.as_mut(), &mut reads, 20).await;
     kept.lock().unwrap().deaf = false;
     put_lease(&mut fake.lock().unwrap(), plan.run.as_str());
+    until_proven(proving).await;
+    assert_eq!(kept.lock().unwrap().syncs, 1);
+}
+
+#[tokio::test]
+async fn time_in_which_argo_cd_cannot_be_read_does_not_count_against_a_request_that_it_did_not_take() {
+    let plan = Arc::new(plan(2, 60));
+    let kept = Kept { deaf: true, ..Kept::new("old", "new", "new") };
+    let mut reads = kept.reads.subscribe();
+    let kept = Arc::new(Mutex::new(kept));
+    let prover = prover(&serve(kept.clone()).await, &plan, Recorder::in_memory(plan.clone()));
+    let node: NodeId = "shop/api".parse().unwrap();
+    let mut proving = std::pin::pin!(prover.prove(&node, Mode::Run));
+    // Read before it was asked for; from then on it is away, for longer than a sync may take.
+    until_read(proving.as_mut(), &mut reads, 1).await;
+    {
+        let mut kept = kept.lock().unwrap();
+        (kept.silent, kept.deaf) = (8, false);
+    }
     until_proven(proving).await;
     assert_eq!(kept.lock().unwrap().syncs, 1);
 }

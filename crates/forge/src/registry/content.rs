@@ -144,13 +144,7 @@ mod tests {
         let subject = Layout::default().blob(media_type::MANIFEST, b"{}".to_vec());
         let annotations: Annotations = [("b".to_owned(), "2".to_owned())].into();
         let (layers, subject) = ([layer.clone(), layer.clone()], Some(&subject));
-        let artifact = Artifact {
-            artifact_type: "application/y",
-            layers: &layers,
-            subject,
-            annotations: &annotations,
-            shown: None,
-        };
+        let artifact = Artifact { subject, ..Artifact::new("application/y", &layers, &annotations) };
         let made = layout.artifact(&artifact);
         layout.offer(made.clone(), Some("name"));
         let tree = layout.tree();

@@ -23,8 +23,8 @@ use super::place::Place;
 use super::transfer::Store;
 use crate::registry::{Reference, Registry, RepositoryName};
 
-/// How often a signature is added when somebody else signs at the same time.
-pub(super) const TRIES: u32 = 16;
+/// How often something is written when somebody else writes at the same time.
+const TRIES: u32 = 16;
 /// Manifests of a kind beside one release that are looked at. More than what they hold: one that somebody wrote over stays as a referrer.
 const MOST_MANIFESTS: usize = 4 * MOST_SIGNATURES;
 
@@ -344,7 +344,7 @@ pub(crate) async fn sign(
         Signed::Statement(_) => Kind::Attestation,
     };
     let tag = kind.tag(&subject.digest);
-    let (mut changed, mut stored, mut lost) = (false, false, 0);
+    let (mut changed, mut turns) = (false, Turns::default());
     loop {
         let store = &store.again()?;
         let Manifests { tagged, others } = manifests(store, subject, kind, limits).await?;
@@ -369,32 +369,45 @@ pub(crate) async fn sign(
             // Somebody wrote over it who had not read it.
             None => signature::manifest(&mut layout, subject, &held, kind.artifact_type()),
         };
-        if stored {
-            // Somebody else was faster, and may go on. What was read before a pause is old after it: it is looked again.
-            stored = false;
-            lost += 1;
-            if lost == TRIES {
-                break;
-            }
-            tokio::time::sleep(pause(lost, &made.digest)).await;
+        if !turns.next(store, &tag, &made.digest).await? {
             continue;
         }
         let before = tagged.map(|(descriptor, _)| descriptor.digest);
         changed |= store.put(layout, &made, &tag, before.as_ref()).await?;
-        stored = true;
     }
-    Err(busy(store, &tag))
 }
 
-/// That others write all the time what somebody wants to write.
-pub(super) fn busy(store: &Store<'_>, tag: &str) -> Failure {
-    let message = format!("{}:{tag} is written by somebody else all the time", store.place());
-    Failure::new(Code::RegistryUnavailable, message).hint("do it again when the others are done")
+/// The turns of whoever writes a tag that others write too: it is looked at, written, and looked at again, until it is as it should be.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    written: bool,
+    lost: u32,
+}
+
+impl Turns {
+    /// What is to be done when the tag is not as it should be: true if it is to be written. If it was, somebody else was faster, and may go
+    /// on; what was read before a pause is old after it, so it is to be looked at again.
+    ///
+    /// # Errors
+    /// When others write all the time.
+    pub(super) async fn next(&mut self, store: &Store<'_>, tag: &str, made: &Digest) -> Result<bool, Failure> {
+        self.written = !self.written;
+        if self.written {
+            return Ok(true);
+        }
+        self.lost += 1;
+        if self.lost == TRIES {
+            let message = format!("{}:{tag} is written by somebody else all the time", store.place());
+            return Err(Failure::new(Code::RegistryUnavailable, message).hint("do it again when the others are done"));
+        }
+        tokio::time::sleep(pause(self.lost, made)).await;
+        Ok(false)
+    }
 }
 
 /// How long is waited after somebody else was faster so often: longer each time, up to an end, and for everything that is written another
 /// while, so that two who met once do not go on meeting, also where both have the same key.
-pub(super) fn pause(lost: u32, written: &Digest) -> Duration {
+fn pause(lost: u32, written: &Digest) -> Duration {
     let least = 25_u64 << lost.min(4);
     let own = u64::from_str_radix(written.short(2), 16).unwrap_or_default();
     Duration::from_millis(least + least * own / 256)
@@ -589,6 +602,28 @@ mod tests {
             }
         })
         .unwrap();
+    }
+
+    #[test]
+    fn who_is_never_the_last_to_write_gives_up_after_so_many_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::new(Options::default()).unwrap();
+        let place = Place::Folder(folder.path().join("layout"));
+        let (written, failure) = block_on(async {
+            let store = Store::open(&registry, &place, &Limits::default()).unwrap();
+            // Two times are left; the pauses before are those of the next test.
+            let mut turns = Turns { written: false, lost: TRIES - 2 };
+            let (mut written, made) = (0, Digest::of(b"made"));
+            loop {
+                match turns.next(&store, "tag", &made).await {
+                    Ok(turn) => written += u32::from(turn),
+                    Err(failure) => break (written, failure),
+                }
+            }
+        })
+        .unwrap();
+        assert_eq!((written, failure.code), (2, Code::RegistryUnavailable));
+        assert!(failure.message.contains(":tag is written by somebody else all the time"), "{}", failure.message);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::opened::Release;
 use super::place::{Place, Which, ambiguous, fitting, is_beginning, missing, version_tag};
-use super::sign::{Kind, Manifests, TRIES, busy, manifests, pause};
+use super::sign::{Kind, Manifests, Turns, manifests};
 use crate::layout_folder::{self, LayoutFolder};
 use crate::registry::{self, Held, Reference, Registry, references};
 
@@ -580,12 +580,8 @@ async fn copy_tagged(
     held: &[Descriptor],
 ) -> Result<(), Failure> {
     let (limits, tag) = (from.limits, kind.tag(&subject.digest));
-    // After the last time it is looked at, and not written any more.
-    for lost in 0..=TRIES {
-        // The first look after writing finds what was written, if nobody else writes.
-        if lost > 1 {
-            tokio::time::sleep(pause(lost, &found.digest)).await;
-        }
+    let mut turns = Turns::default();
+    loop {
         let to = to.again()?;
         let there = to.try_manifest(&Reference::Tag(tag.clone()), limits.manifest).await?;
         let kept = match &there {
@@ -604,8 +600,8 @@ async fn copy_tagged(
                 }
             },
         };
-        if lost == TRIES {
-            break;
+        if !turns.next(&to, &tag, &found.digest).await? {
+            continue;
         }
         let mut layout = from.gathered(found, &wide(&limits)).await?;
         let made = if kept.iter().all(|one| held.contains(one)) {
@@ -618,7 +614,6 @@ async fn copy_tagged(
         let before = there.map(|(other, _)| other.digest);
         to.put(layout, &made, &tag, before.as_ref()).await?;
     }
-    Err(busy(to, &tag))
 }
 
 #[cfg(test)]
@@ -640,14 +635,7 @@ mod tests {
         for (name, version) in names {
             let annotations: Annotations = [(VERSION.to_owned(), (*version).to_owned())].into();
             let layer = layout.blob("application/x", format!("{name}{version}").into_bytes());
-            let artifact = Artifact {
-                artifact_type: media_type::RELEASE,
-                layers: &[layer],
-                subject: None,
-                annotations: &annotations,
-                shown: None,
-            };
-            let made = layout.artifact(&artifact);
+            let made = layout.artifact(&Artifact::new(media_type::RELEASE, &[layer], &annotations));
             layout.offer(made, Some(name));
         }
         layout_folder::write(&folder.path().join("layout"), &layout.tree()).unwrap();

@@ -36,7 +36,7 @@ use super::agent::{self, Supervisor};
 use super::lease::{self, Renewal};
 use super::pieces::Pieces;
 use super::window::Window;
-use super::{Place, keep};
+use super::{Place, job, keep};
 use crate::argocd::ArgoCd;
 use crate::cluster::{Store, path};
 use crate::metrics::Metrics;
@@ -194,6 +194,8 @@ struct Conductor<'c> {
     pods: Store,
     supervisor: Supervisor,
     cancelled: Option<String>,
+    /// By the deadline of its Job, and by nobody who wanted that.
+    is_overdue: bool,
     /// When the Workflow was asked to stop.
     stopping: Option<Instant>,
     last_window: Instant,
@@ -254,6 +256,7 @@ impl<'c> Conductor<'c> {
             pods: Store::new(),
             supervisor: Supervisor::default(),
             cancelled: None,
+            is_overdue: false,
             stopping: None,
             last_window: Instant::now(),
             window_due: false,
@@ -501,7 +504,7 @@ impl Conductor<'_> {
         self.finish = None;
         let Some(mut found) = self.workflow().map(Found::of) else {
             if let Some(why) = &self.cancelled {
-                return Ok(Some((result(&self.plan, record, true), Some(why.clone()))));
+                return Ok(Some((self.called_off(record), Some(why.clone()))));
             }
             // What is followed may lag behind what was just submitted.
             if self.seen_workflow && !self.read_workflow().await? {
@@ -546,7 +549,7 @@ impl Conductor<'_> {
         if found.stopped.is_some() || given_up {
             let how = found.stopped.unwrap_or_default();
             let by = self.cancelled.clone().unwrap_or_else(|| format!("its Workflow was stopped ({how})"));
-            return Ok(Some((result(&self.plan, record, true), Some(by))));
+            return Ok(Some((self.called_off(record), Some(by))));
         }
         self.lost(record, &found.message).await
     }
@@ -556,7 +559,20 @@ impl Conductor<'_> {
         let wish =
             self.config_maps.get(&name).and_then(|found| found.get("data")).and_then(|data| data.get(CANCEL_KEY));
         if let (Some(by), None) = (wish.and_then(Value::as_str), &self.cancelled) {
-            self.cancelled = Some(format!("cancelled by {}", clip(by)));
+            self.is_overdue = by == job::DEADLINE;
+            self.cancelled = Some(if self.is_overdue {
+                format!("the run took too long: {by} ended it")
+            } else {
+                format!("cancelled by {}", clip(by))
+            });
+        }
+    }
+
+    /// How a run ends that was told to.
+    fn called_off(&self, record: &Record) -> Verdict {
+        match result(&self.plan, record, true) {
+            Verdict::Cancelled if self.is_overdue => Verdict::TimedOut,
+            verdict => verdict,
         }
     }
 

@@ -7,6 +7,7 @@ use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::name::NodeId;
 use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, Record, RunPlan, record_name};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::agent::reason as pod_reason;
@@ -93,7 +94,7 @@ pub(crate) async fn follow(
                     Some(false) if is_gone || last.is_none() => return Err(attendance.lost(place, plan).await),
                     // While its Job is there, Kubernetes starts another pod of one that has begun.
                     Some(false) if !std::mem::replace(&mut attendance.is_left, true) => {
-                        say(&left(place, plan).await);
+                        say(&attendance.left(place, plan).await);
                     }
                     Some(true) if std::mem::take(&mut attendance.is_left) => say("the run is conducted again"),
                     _ => {}
@@ -143,6 +144,8 @@ struct Attendance {
     pulse: Pulse,
     /// Since when the Lease is over.
     over: Option<Instant>,
+    /// When it was renewed last.
+    renewed: Option<Timestamp>,
     /// The Job was there, or must have been, and is not.
     is_gone: bool,
     /// It was told that nobody conducts it.
@@ -155,6 +158,7 @@ impl Attendance {
     async fn is_conducted(&mut self, place: &Place, plan: &RunPlan) -> Option<bool> {
         let lease = lease::read(&place.cluster, &place.places.workflows, &plan.environment).await.ok()?;
         let now = Instant::now();
+        self.renewed = lease.as_ref().and_then(lease::renewed);
         if self.pulse.beats(lease.as_ref(), &plan.run, now) {
             self.over = None;
             return Some(true);
@@ -165,6 +169,17 @@ impl Attendance {
             return None;
         }
         Some(false)
+    }
+
+    /// That nobody conducts a run that has begun, since when, why, as far as the pods of its Job tell, and where to look: a pod of
+    /// a node that is lost waits for nothing.
+    async fn left(&self, place: &Place, plan: &RunPlan) -> String {
+        let (namespace, job, reason) = (&place.places.workflows, job::name(&plan.run), waits_for(place, plan).await);
+        let since = self.renewed.map(|at| format!(" since {}", at.strftime("%FT%TZ"))).unwrap_or_default();
+        format!(
+            "nobody conducts the run{since}, and nothing new starts until the Job `{job}` has another pod{reason}; \
+             `kubectl -n {namespace} describe job {job}` tells more"
+        )
     }
 
     /// Why nobody will end the run any more.
@@ -191,12 +206,6 @@ async fn has_ended(place: &Place, plan: &RunPlan) -> Result<bool, Failure> {
 /// That the Job has not begun, and why, as far as its pods tell.
 async fn not_begun(place: &Place, plan: &RunPlan) -> String {
     format!("the Job `{}` has not begun{}", job::name(&plan.run), waits_for(place, plan).await)
-}
-
-/// That nobody conducts a run that has begun, and why, as far as the pods of its Job tell.
-async fn left(place: &Place, plan: &RunPlan) -> String {
-    let (job, reason) = (job::name(&plan.run), waits_for(place, plan).await);
-    format!("nobody conducts the run, and nothing new starts until the Job `{job}` has another pod{reason}")
 }
 
 /// What the newest pod of the Job waits for: earlier ones may have failed.
@@ -250,7 +259,6 @@ mod tests {
     use forge_core::exit::Exit;
     use forge_core::render::Places;
     use forge_core::run::{Ended, Verdict};
-    use jiff::Timestamp;
 
     use super::*;
     use crate::cluster::fake::{Fake, served};
@@ -374,8 +382,8 @@ mod tests {
         let (goes_on, fails) = tokio::join!(followed(begun(), goes_on), followed(begun(), [fails]));
         let ended = goes_on.0.unwrap().and_then(|record| record.header.ended).unwrap();
         assert_eq!(ended.verdict, Verdict::Done);
-        let left = "nobody conducts the run, and nothing new starts until the Job `forge-r-1` has another pod: \
-                    ImagePullBackOff no such image";
+        let left = "nobody conducts the run since 2020-01-01T00:00:00Z, and nothing new starts until the Job `forge-r-1` has \
+                    another pod: ImagePullBackOff no such image; `kubectl -n argo describe job forge-r-1` tells more";
         assert_eq!(goes_on.1, format!("{left}the run is conducted again"));
         let failure = fails.0.unwrap_err();
         assert_eq!((failure.code, fails.1.as_str()), (Code::RunBroken, left), "{}", failure.message);

@@ -1,6 +1,7 @@
 //! The Job that conducts a run: Kubernetes starts it again when its pod is lost, so a laptop that goes to sleep loses
 //! nothing (SPEC.md section 4). An exit code of ours ends it; anything else is infrastructure, and tried again. A pod that is
-//! told to end leaves the run to the next one; where none will come, because the Job itself goes, it ends the run first.
+//! told to end leaves the run to the next one; where none will come, because the Job itself goes, it ends the run first. At the
+//! deadline of the Job it does so before it is told.
 
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ const LONGER: u64 = 30 * 60;
 const GRACE: i64 = 90;
 /// Before something is asked again that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
+/// When a Job is looked at again whose time has not begun, as far as it says.
+const NOT_BEGUN: Duration = Duration::from_secs(60);
+/// Who calls a run off whose Job has no time left: such a run took too long.
+pub(super) const DEADLINE: &str = "the deadline of its Job";
 
 /// The name of the Job of a run.
 pub(super) fn name(run: &RunId) -> String {
@@ -44,35 +49,46 @@ pub(super) fn condition<'j>(job: &'j Value, kinds: &[&str]) -> Option<&'j Value>
 }
 
 /// Returns when this pod of a Job is told to end and another one will take its place: Kubernetes ends a pod with its node. Where
-/// none will, the run is called off, and this never returns: whoever conducts the run ends it.
+/// none will, the run is called off, and this never returns: whoever conducts the run ends it. At its deadline Kubernetes would
+/// give the pod less time than that may take, so it does not wait to be told.
 pub(crate) async fn left(place: &Place, run: &RunId, told: impl Future<Output = ()>) {
+    let mut told = std::pin::pin!(told);
+    let mut is_told = false;
     // A Job that goes while its pod starts may tell it before anybody listens.
-    if !called_off(place, run).await {
-        told.await;
-        if !called_off(place, run).await {
+    while let Some(lasts) = lasts(place, run).await {
+        if is_told {
             return;
+        }
+        tokio::select! {
+            () = &mut told => is_told = true,
+            () = tokio::time::sleep(lasts) => {}
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// Calls a run off that goes on in no other pod; false where it does, or where that may not be known.
-async fn called_off(place: &Place, run: &RunId) -> bool {
+/// How long a run can go on in another pod before that is to be looked at again; where it cannot, it is called off, and there is
+/// nothing to wait for. Where that may not be known it can.
+async fn lasts(place: &Place, run: &RunId) -> Option<Duration> {
     loop {
         match call_off(place, run).await {
-            Ok(done) => return done,
+            Ok(lasts) => return lasts,
             Err(failure) if failure.code == Code::Unreachable => tokio::time::sleep(AGAIN).await,
-            Err(_) => return false,
+            Err(_) => return Some(Duration::MAX),
         }
     }
 }
 
-async fn call_off(place: &Place, run: &RunId) -> Result<bool, Failure> {
+async fn call_off(place: &Place, run: &RunId) -> Result<Option<Duration>, Failure> {
     let job = place.cluster.get(&path::object(&collection(place), &name(run))).await?;
-    let Some(by) = end(job.as_ref(), Timestamp::now()) else { return Ok(false) };
+    let now = Timestamp::now();
+    let Some(by) = end(job.as_ref(), now) else {
+        let left = job.and_then(|job| time_left(&job, now)).and_then(|left| Duration::try_from(left).ok());
+        return Ok(Some(left.unwrap_or(NOT_BEGUN).max(AGAIN)));
+    };
     let plan = serve::plan(&place.cluster, &place.places.workflows, run).await?;
     follow::cancel(place, &plan, by).await?;
-    Ok(true)
+    Ok(None)
 }
 
 /// What ends a Job for good; nothing while Kubernetes would make another pod of it, which it also does of one that is
@@ -82,22 +98,22 @@ fn end(job: Option<&Value>, now: Timestamp) -> Option<&'static str> {
         return Some("the deletion of its Job");
     };
     let has_failed = condition(job, &["Failed", "FailureTarget"]).is_some();
-    (has_failed || is_late(job, now)).then_some("the deadline of its Job")
+    // At its deadline Kubernetes ends the pods of a Job first, and says so in its status afterwards.
+    let is_late = time_left(job, now).is_some_and(|left| left <= SignedDuration::ZERO);
+    (has_failed || is_late).then_some(DEADLINE)
 }
 
-/// Whether the time of a Job is up, or so little of it is left that another pod could not end the run in it. At its deadline
-/// Kubernetes ends the pods of a Job first, and says so in its status afterwards.
-fn is_late(job: &Value, now: Timestamp) -> bool {
+/// How much of the time of a Job is left until another pod could not end the run in it; nothing while it has not begun.
+fn time_left(job: &Value, now: Timestamp) -> Option<SignedDuration> {
     // The time of one that is suspended begins anew.
     if job.pointer("/spec/suspend") == Some(&json!(true)) {
-        return false;
+        return None;
     }
     let started = job.pointer("/status/startTime").and_then(Value::as_str);
     let started: Option<Timestamp> = started.and_then(|text| text.parse().ok());
     let lasts = job.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
-    started.zip(lasts).is_some_and(|(started, lasts)| {
-        now.duration_since(started) >= SignedDuration::from_secs(lasts.saturating_sub(GRACE))
-    })
+    let (started, lasts) = started.zip(lasts)?;
+    Some(SignedDuration::from_secs(lasts.saturating_sub(GRACE)).saturating_sub(now.duration_since(started)))
 }
 
 /// The Job of a run.
@@ -164,6 +180,11 @@ mod tests {
 
     /// Tells a pod of this Job to end; gives whether it leaves, and who called the run off.
     async fn told(job: Option<Value>) -> (bool, Value) {
+        conducting(job, std::future::ready(())).await
+    }
+
+    /// The same of a pod that is told to end then.
+    async fn conducting(job: Option<Value>, told: impl Future<Output = ()>) -> (bool, Value) {
         let mut fake = Fake::default();
         for config_map in forge_core::render::plan_config_maps(&plan(), &Places::default()) {
             fake.put(&path::config_maps("argo"), config_map);
@@ -186,7 +207,7 @@ mod tests {
         };
         let ended = async {
             tokio::select! {
-                () = left(&place, &run, std::future::ready(())) => (true, Value::Null),
+                () = left(&place, &run, told) => (true, Value::Null),
                 by = called_off => (false, by),
             }
         };
@@ -218,6 +239,16 @@ mod tests {
         let mut suspended = job(json!({"startTime": started(3600 + 1800)}));
         suspended["spec"]["suspend"] = json!(true);
         assert_eq!(told(Some(suspended)).await, (true, Value::Null));
+    }
+
+    #[tokio::test]
+    async fn a_pod_does_not_wait_until_the_deadline_of_its_job_tells_it_to_end() {
+        // Its time to end the run begins in a moment, and Kubernetes tells it so much later.
+        let started = Timestamp::now().checked_sub(SignedDuration::from_secs(3600 + 1800 - GRACE - 2)).unwrap();
+        let mut job = job(&plan(), &Places::default());
+        job["status"] = json!({"startTime": started.to_string()});
+        let told = tokio::time::sleep(Duration::from_secs(GRACE.unsigned_abs()));
+        assert_eq!(conducting(Some(job), told).await, (false, json!(DEADLINE)));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) const LOOKED_AT: Duration = Duration::from_secs(12);
 const LONGEST_NAME: usize = 53;
 /// Between two renewals.
 pub(super) const RENEWED: Duration = Duration::from_secs(5);
+/// How long giving it back may take: where nobody answers, it ends by itself.
+const GIVEN_BACK: Duration = Duration::from_secs(5);
 
 /// Who has the Lease of an environment.
 #[derive(Debug, Clone)]
@@ -59,13 +61,16 @@ pub(crate) async fn read(
     cluster.get(&path::object(&collection(namespace), &name(environment))).await
 }
 
+/// When whoever has, or had, a Lease renewed it last, by their clock.
+pub(super) fn renewed(lease: &Value) -> Option<Timestamp> {
+    lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|text| text.parse().ok())
+}
+
 /// Who has a Lease.
 pub(super) fn holder(lease: &Value) -> Option<Holder> {
     let run = lease.pointer("/spec/holderIdentity").and_then(Value::as_str).filter(|holder| !holder.is_empty())?;
-    let renewed =
-        lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
     let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(LASTS).clamp(1, FIRST);
-    let alive = renewed.is_some_and(|at| Timestamp::now().duration_since(at) < SignedDuration::from_secs(lasts));
+    let alive = renewed(lease).is_some_and(|at| Timestamp::now().duration_since(at) < SignedDuration::from_secs(lasts));
     Some(Holder { run: run.to_owned(), alive })
 }
 
@@ -299,7 +304,8 @@ pub(super) async fn renew(place: &Place, environment: &EnvironmentName, run: &Ru
     }
 }
 
-/// Takes the Lease for work that is no run of nodes, holds it while that lasts, and gives it back.
+/// Takes the Lease for work that is no run of nodes, holds it while that lasts, and gives it back. Nothing where the time was
+/// over before it was taken, or before the work was done.
 ///
 /// # Errors
 /// When another run has it, or the work fails.
@@ -307,9 +313,11 @@ pub(crate) async fn held<T>(
     place: &Place,
     environment: &EnvironmentName,
     plan: &str,
+    end: tokio::time::Instant,
     work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let run = acquire(place, environment, plan, Conducted::Here).await?;
+) -> Result<Option<T>, Failure> {
+    let taken = tokio::time::timeout_at(end, acquire(place, environment, plan, Conducted::Here)).await;
+    let Some(run) = taken.ok().transpose()? else { return Ok(None) };
     let holding = async {
         loop {
             tokio::time::sleep(RENEWED).await;
@@ -320,11 +328,11 @@ pub(crate) async fn held<T>(
         }
     };
     let done = tokio::select! {
-        done = work => done,
+        done = tokio::time::timeout_at(end, work) => done.ok().transpose(),
         lost = holding => Err(lost),
     };
     // The next one can do without.
-    let _ = release(place, environment, &run).await;
+    let _ = tokio::time::timeout(GIVEN_BACK, release(place, environment, &run)).await;
     done
 }
 
@@ -353,7 +361,41 @@ pub(super) async fn release(place: &Place, environment: &EnvironmentName, run: &
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use forge_core::render::{AGENT_TICK, Places};
+
     use super::*;
+    use crate::cluster::fake::{Fake, served};
+
+    #[tokio::test]
+    async fn a_lease_that_nobody_takes_back_is_left_to_its_end() {
+        let (cluster, fake) = served(Fake::default()).await;
+        let (workflows, argocd) = ("argo".to_owned(), "argocd".to_owned());
+        let place =
+            Place { cluster, places: Places { workflows, argocd, image: String::new(), agent_tick: AGENT_TICK } };
+        // Nothing is answered from the end of the work on.
+        let (silent, is_silent) = mpsc::channel::<()>();
+        let (over, is_over) = mpsc::channel::<()>();
+        let work = async {
+            let fake = std::sync::Arc::clone(&fake);
+            std::thread::spawn(move || {
+                let _locked = fake.lock().unwrap();
+                silent.send(()).unwrap();
+                let _ = is_over.recv();
+            });
+            is_silent.recv().unwrap();
+            Ok("done")
+        };
+        let begun = Instant::now();
+        let end = tokio::time::Instant::now() + Duration::from_secs(600);
+        let done = super::held(&place, &"dev".parse().unwrap(), "dev-rest", end, work).await.unwrap();
+        assert_eq!(done, Some("done"));
+        // A request that nobody answers takes four times as long to be given up.
+        assert!(begun.elapsed() < GIVEN_BACK * 3, "{:?}", begun.elapsed());
+        drop(over);
+        assert_eq!(fake.lock().unwrap().writes.len(), 1);
+    }
 
     fn held(run: &str, renewed: &str) -> Value {
         json!({"spec": {"holderIdentity": run, "renewTime": renewed, "leaseDurationSeconds": LASTS}})

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Place;
-use crate::argocd::{Application, ArgoCd};
+use crate::argocd::{Application, ArgoCd, Pruned};
 use crate::cluster::{ClusterError, path};
 
 /// How long the run waits for automated operations to end before it goes on without holding their Applications.
@@ -29,8 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long what has entered is looked at every second.
 const WATCHED: Duration = Duration::from_secs(5);
-/// How often later.
+/// Between two looks later, at least.
 const LOOKED_AT: Duration = Duration::from_secs(15);
+/// Between them for each node that it may hold: a look lists all Applications, and all looks of a run together are to cost what
+/// its nodes cost, not what their square does.
+const LOOKED_AT_OF_NODE: Duration = Duration::from_millis(50);
+/// Between them at most: for so long an automated operation may be wedged in a window.
+const LOOKED_AT_MOST: Duration = Duration::from_secs(60);
 /// How often the list is written against somebody who writes it too.
 const MOST_WRITES: usize = 20;
 
@@ -166,7 +171,7 @@ impl Window {
     /// # Errors
     /// When the cluster cannot be asked.
     pub(super) async fn unwedge(&self, argocd: &ArgoCd) -> Result<bool, ClusterError> {
-        if self.entered.get().elapsed() > WATCHED && self.looked.get().elapsed() < LOOKED_AT {
+        if self.entered.get().elapsed() > WATCHED && self.looked.get().elapsed() < looked_at(self.held.len()) {
             return Ok(self.outside.get());
         }
         self.looked.set(Instant::now());
@@ -175,7 +180,8 @@ impl Window {
             return Ok(self.outside.get());
         };
         let ours: BTreeSet<String> = self.held.values().filter(|name| inside.contains(*name)).cloned().collect();
-        let wedged = busy(&self.place, &ours).await?;
+        // Nobody has to be asked about nobody.
+        let wedged = if ours.is_empty() { BTreeSet::new() } else { busy(&self.place, &ours).await? };
         if wedged.is_empty() {
             return Ok(self.outside.get());
         }
@@ -288,6 +294,12 @@ impl Window {
     }
 }
 
+/// How often what is inside is looked at, where the window may hold so many.
+fn looked_at(nodes: usize) -> Duration {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    LOOKED_AT_OF_NODE.saturating_mul(nodes).clamp(LOOKED_AT, LOOKED_AT_MOST)
+}
+
 fn current(project: &Value) -> Vec<Value> {
     project.pointer("/spec/syncWindows").and_then(Value::as_array).cloned().unwrap_or_default()
 }
@@ -302,8 +314,8 @@ fn owner(object: &Value) -> Option<String> {
 
 /// All Applications of Argo CD's namespace by name.
 pub(super) async fn applications(place: &Place) -> Result<BTreeMap<String, Application>, ClusterError> {
-    let all = place.cluster.list(&path::argo(&place.places.argocd, "applications"), "").await?;
-    let read = all.iter().filter_map(Application::read);
+    let all: Vec<Pruned> = place.cluster.list_of(&path::argo(&place.places.argocd, "applications"), "").await?;
+    let read = all.into_iter().filter_map(|Pruned(application)| application);
     Ok(read.map(|application| (application.id.name().to_owned(), application)).collect())
 }
 

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use forge_core::code::Code;
 use forge_core::failure::Failure;
 use forge_core::name::clip;
+use forge_core::root;
 use forge_core::run::{RunNode, RunPlan};
 use forge_core::teardown::inventory::{Item, Snapshot};
 use forge_core::teardown::{CROSSPLANE, CROSSPLANE_SELECTOR, Content, RemovalRecord, started, used_by};
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::inventory::stored;
+use super::look::is_last;
 use super::{SHOWN, Teardown, name_of, surely, uid_of};
 use crate::cluster::{ClusterError, Owned, path};
 use crate::failpoint;
@@ -45,13 +47,18 @@ impl Started {
 }
 
 impl Teardown<'_> {
-    /// After Crossplane is gone as a node.
+    /// After Crossplane is gone as a node. Without a plan no node is left, and whoever removed them may have been killed before
+    /// this.
     pub(super) async fn undefine_crossplane(
         &self,
-        plan: &RunPlan,
+        plan: Option<&RunPlan>,
         record: &RefCell<RemovalRecord>,
     ) -> Result<(), Failure> {
-        if !plan.nodes().any(|node| self.is_crossplane(node)) {
+        let went = match plan {
+            Some(plan) => plan.nodes().any(|node| self.is_crossplane(node)),
+            None => self.had_crossplane().await?,
+        };
+        if !went {
             return Ok(());
         }
         let own = self.of_crossplane().await?;
@@ -69,6 +76,19 @@ impl Teardown<'_> {
         let id = &node.application;
         let here = node.removal.as_ref().is_some_and(|removal| removal.here);
         here && id.namespace.as_str() == self.environment.argocd && id.name() == CROSSPLANE
+    }
+
+    /// Crossplane was ours, by the receipt of the root, which outlives every node; its Application is gone, and so is every other
+    /// environment, because all of them share it.
+    async fn had_crossplane(&self) -> Result<bool, Failure> {
+        let argocd = self.environment.argocd.as_str();
+        let receipt = self.cluster.get(&path::object(&path::config_maps(argocd), root::RECEIPT)).await?;
+        if !root::listed(receipt.as_ref()).contains(&format!("Application {CROSSPLANE}")) {
+            return Ok(false);
+        }
+        let application = path::object(&path::argo(argocd, "applications"), CROSSPLANE);
+        let gone = self.cluster.get(&application).await?.is_none();
+        Ok(gone && is_last(self.cluster, &self.places.workflows, self.environment).await?)
     }
 
     async fn of_crossplane(&self) -> Result<Vec<Started>, ClusterError> {
@@ -262,13 +282,40 @@ mod tests {
         let teardown = world.teardown(3600);
         let record = RefCell::new(RemovalRecord::new("retain"));
         for plan in [sample::teardown("db", removal(true)), sample::teardown("crossplane", removal(false))] {
-            teardown.undefine_crossplane(&plan, &record).await.unwrap();
+            teardown.undefine_crossplane(Some(&plan), &record).await.unwrap();
             assert_eq!(*record.borrow(), RemovalRecord::new("retain"));
         }
         // It was one, and there is no snapshot.
         let plan = sample::teardown("crossplane", removal(true));
-        teardown.undefine_crossplane(&plan, &record).await.unwrap();
+        teardown.undefine_crossplane(Some(&plan), &record).await.unwrap();
         assert_eq!(record.borrow().kept.len(), 2);
         assert_eq!(world.writes(), Vec::<String>::new());
+    }
+
+    /// What a teardown keeps, without a snapshot, that begins when no node is left.
+    async fn kept_without_a_node(more: &[(&str, Value)]) -> usize {
+        let mut fake = left();
+        more.iter().for_each(|(collection, object)| fake.put(collection, object.clone()));
+        let world = World::new(fake, PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        world.teardown(3600).leftovers(&record).await.unwrap();
+        record.into_inner().kept.len()
+    }
+
+    #[tokio::test]
+    async fn whoever_begins_again_when_no_node_is_left_sees_to_it_where_crossplane_was_ours_and_is_gone() {
+        let receipt = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            ("/api/v1/namespaces/argocd/configmaps", root::receipt("argocd", &names))
+        };
+        let ours = || receipt(&["ApplicationSet environments", "Application crossplane"]);
+        assert_eq!(kept_without_a_node(&[ours()]).await, 2);
+        // It never was ours, it is there, another environment has it too.
+        assert_eq!(kept_without_a_node(&[receipt(&["ApplicationSet environments"])]).await, 0);
+        let application =
+            ("/apis/argoproj.io/v1alpha1/namespaces/argocd/applications", written("crossplane", "argocd"));
+        assert_eq!(kept_without_a_node(&[ours(), application]).await, 0);
+        let other = ("/api/v1/configmaps", written("forge-bootstrap-staging", "forge"));
+        assert_eq!(kept_without_a_node(&[ours(), other]).await, 0);
     }
 }

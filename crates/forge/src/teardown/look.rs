@@ -723,6 +723,13 @@ pub(super) fn sample() -> Environment {
     }
 }
 
+/// That no node is there, for tests.
+#[cfg(test)]
+pub(super) fn nothing_seen(last: bool) -> Seen {
+    let (applications, strangers, earlier) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    Seen { applications, strangers, earlier, sets: BTreeSet::new(), brought: false, last }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

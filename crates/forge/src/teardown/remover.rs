@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forge_core::gate::{self, PredecessorState};
 use forge_core::name::NodeId;
-use forge_core::run::{Asked, Entry, Openings, RunPlan, not_asked_yet};
+use forge_core::run::{Asked, Entry, RunPlan, not_asked_yet};
 use forge_core::teardown::{
     self, ApplicationState, Decision, DependentState, Observed, Progress, Remnant, Wait, Waiting, Wanted, Why, remember,
 };
@@ -44,7 +44,6 @@ pub(crate) struct Remover {
     recorder: Arc<Recorder>,
     metrics: Arc<Metrics>,
     targets: BTreeMap<NodeId, Arc<Target>>,
-    openings: Openings,
     deadline: Timestamp,
 }
 
@@ -63,7 +62,7 @@ impl Remover {
             (wanted.node.clone(), Arc::new(Target { wanted, project }))
         };
         let targets = plan.removals().into_iter().map(target).collect();
-        Self { feed, recorder, metrics, targets, openings: Openings::of(plan), deadline }
+        Self { feed, recorder, metrics, targets, deadline }
     }
 
     /// True if the run has such a node.
@@ -82,7 +81,7 @@ impl Remover {
 
     /// Returns when a band may begin, or the run is over; gives nothing where the run has no such band.
     pub(crate) async fn opened(&self, band: usize) -> Option<()> {
-        self.recorder.opened(&self.openings, band, self.deadline).await
+        self.recorder.opened(band, self.deadline).await
     }
 
     /// What is said of a node before anything is read of it. One that is asked for before its time has not begun.
@@ -116,6 +115,8 @@ struct Way<'r> {
     states: watch::Receiver<Known>,
     /// How many nodes had failed when it was looked at last.
     failures: usize,
+    /// The dependent that it waits for, by the last decision; nothing where the last look came to none.
+    awaited: Option<NodeId>,
     /// What keeps it, as far as somebody looked.
     remnants: Vec<Remnant>,
     /// When that was looked at last.
@@ -163,6 +164,7 @@ impl<'r> Way<'r> {
             entry,
             states,
             failures: 0,
+            awaited: None,
             remnants: Vec::new(),
             looked: None,
             asked: None,
@@ -172,12 +174,11 @@ impl<'r> Way<'r> {
     }
 
     async fn go(mut self) -> gate::Decision {
-        let mut changes = self.remover.recorder.subscribe();
         // Whoever supervises the agent sees that this node was asked for, even where nothing can be read of it yet.
         self.remover.recorder.put(self.entry.clone());
         loop {
-            changes.borrow_and_update();
             self.failures = self.remover.recorder.failures();
+            self.awaited = None;
             let known = self.states.borrow_and_update().clone();
             let next = match known {
                 // Nothing may be decided about what was never read.
@@ -187,38 +188,24 @@ impl<'r> Way<'r> {
             match next {
                 Next::End => return self.entry.decision,
                 Next::Again => {}
-                Next::Wait(at_most) => self.wait(&mut changes, at_most).await,
+                Next::Wait(at_most) => self.wait(at_most).await,
             }
         }
     }
 
-    /// Waits until there is something to look at. Who waits for a dependent hears of every node that ends, and hardly any of
-    /// them matters to it.
-    async fn wait(&mut self, changes: &mut watch::Receiver<u64>, at_most: Duration) {
-        let awaited = self.awaited();
-        let until = Instant::now() + at_most;
-        loop {
-            tokio::select! {
-                _ = self.states.changed() => return,
-                _ = changes.changed(), if awaited.is_some() => {
-                    let as_before = |node: &NodeId| self.remover.recorder.is_waited_for(node, self.failures);
-                    if !awaited.as_ref().is_some_and(as_before) {
-                        return;
-                    }
-                }
-                () = tokio::time::sleep_until(until) => return,
+    /// Waits until there is something to look at.
+    async fn wait(&mut self, at_most: Duration) {
+        let (recorder, failures, awaited) = (&self.remover.recorder, self.failures, &self.awaited);
+        let moved = async {
+            match awaited {
+                Some(node) => recorder.moves(node, failures).await,
+                None => std::future::pending().await,
             }
-        }
-    }
-
-    /// The dependent that it waits for.
-    fn awaited(&self) -> Option<NodeId> {
-        match &self.entry.decision {
-            gate::Decision::Wait(gate::Wait {
-                on: gate::WaitingFor::Removal { on: Waiting::Dependent { node } },
-                ..
-            }) => Some(node.clone()),
-            _ => None,
+        };
+        tokio::select! {
+            _ = self.states.changed() => {}
+            () = moved => {}
+            () = tokio::time::sleep(at_most) => {}
         }
     }
 
@@ -266,8 +253,10 @@ impl<'r> Way<'r> {
         self.remover.metrics.decided(&self.entry.decision);
         match decision {
             Decision::Wait(wait) => {
-                let held = matches!(wait.on, Waiting::Dependent { .. });
-                let longer = if held { LAST_WORD } else { Duration::from_millis(1) };
+                if let Waiting::Dependent { node } = &wait.on {
+                    self.awaited = Some(node.clone());
+                }
+                let longer = if self.awaited.is_some() { LAST_WORD } else { Duration::from_millis(1) };
                 let until = Duration::try_from(wait.until.duration_since(now)).unwrap_or(Duration::ZERO) + longer;
                 let next = self.act(&wait.on).await;
                 self.remover.recorder.put(self.entry.clone());

@@ -54,7 +54,7 @@ impl Teardown<'_> {
             record.borrow_mut().kept(kept.object, kept.why);
         }
         self.undefine_nodes(plan, record).await?;
-        self.undefine_crossplane(plan, record).await?;
+        self.undefine_crossplane(Some(plan), record).await?;
         if self.environment.whole {
             self.environments_own(record).await?;
         }

@@ -8,9 +8,10 @@ use forge_core::executor::PvPolicy;
 use forge_core::render::{AGENT_TICK, Places};
 
 use super::look::{self, Environment};
-use super::{Options, Teardown};
+use super::{Found, Options, Teardown};
 use crate::cluster::Cluster;
 use crate::cluster::fake::{Fake, served};
+use crate::run::Place;
 
 /// What a teardown of all of `dev` needs.
 pub(super) struct World {
@@ -35,6 +36,12 @@ impl World {
     pub(super) fn teardown(&self, seconds: u64) -> Teardown<'_> {
         let context = (&self.cluster, &self.places);
         Teardown::new(context, (&self.environment, &self.sets), &self.options, Duration::from_seconds(seconds))
+    }
+
+    /// Of which no node is there, and no other environment.
+    pub(super) fn found(&self, prepared: bool) -> Found {
+        let place = Place { cluster: self.cluster.clone(), places: self.places.clone() };
+        Found { place, prepared, seen: look::nothing_seen(true) }
     }
 
     /// Every request that was no reading.

@@ -1,7 +1,7 @@
 //! What becomes of volumes, before the first node goes (SPEC.md section 5): every bound volume of the environment is set to
 //! outlive its claim and read back, or copied, or given up. Found from both sides, by volume and by claim, because one list that
 //! came back short would be somebody's data (INV-10). That a node has something in a namespace does not make the volumes there
-//! the environment's, and a claim that says that somebody else made it is his (INV-11).
+//! the environment's, and a claim that says that somebody else made it, or whose owner does, is his (INV-11).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::look::out_of_reach;
+use super::owners::{Owners, Whose};
 use super::{PATIENCE, Teardown, name_of, surely};
 use crate::cluster::path;
 use crate::failpoint;
@@ -47,10 +48,22 @@ fn told(volume: &Volume, snapshot: Option<String>) -> RetainedVolume {
     }
 }
 
+/// A volume, as the record names an object.
+fn named(volume: &str) -> String {
+    format!("PersistentVolume/{}", clip(volume))
+}
+
+/// That nobody can tell whose a volume is.
+fn undecided(volume: &Volume, why: &str) -> String {
+    format!("whose claim {} of volume {} is cannot be told: {why}", clip(&volume.claimed()), clip(&volume.name))
+}
+
 /// Writes down volumes that stay, each once.
 fn tell(volumes: Vec<RetainedVolume>, record: &RefCell<RemovalRecord>) {
     let mut record = record.borrow_mut();
     for volume in volumes {
+        // Whose it is was not known before.
+        record.kept.retain(|kept| kept.object != named(&volume.volume));
         if !record.retained.iter().any(|known| known.volume == volume.volume) {
             record.retained.push(volume);
         }
@@ -116,7 +129,7 @@ impl Teardown<'_> {
     }
 
     /// While nodes go: what was bound since volumes were looked at stays too, unless they are to go. What one list lacks the next
-    /// one has.
+    /// one has. One of which nobody can tell whose it is is left as it is, and looked at again.
     pub(super) async fn secure_new_volumes(
         &self,
         plan: &RunPlan,
@@ -128,13 +141,21 @@ impl Teardown<'_> {
         let reach = self.reach(Some(plan)).await?;
         let all = self.cluster.list(VOLUMES, "").await?;
         let known: BTreeSet<String> = record.borrow().retained.iter().map(|known| known.volume.clone()).collect();
-        let mut new = Vec::new();
+        let (mut new, mut owners) = (Vec::new(), Owners::default());
         for volume in bound(&all, &reach.namespaces()).into_iter().filter(|volume| !known.contains(&volume.name)) {
             let claim = path::object(&path::core(&volume.namespace, "persistentvolumeclaims"), &volume.claim);
             let shared = reach.shared.contains(&volume.namespace);
             let claim = if shared { self.cluster.get(&claim).await? } else { None };
-            if !claim.is_some_and(|claim| reach.own.is_theirs(&claim)) {
-                new.push(volume);
+            let whose = match claim {
+                Some(claim) => self.whose(&reach.own, &claim, &mut owners).await?,
+                None => Whose::Own,
+            };
+            match whose {
+                Whose::Own => new.push(volume),
+                Whose::Unknown(why) if !volume.is_retained() => {
+                    record.borrow_mut().kept(named(&volume.name), undecided(&volume, &why));
+                }
+                Whose::Theirs | Whose::Unknown(_) => {}
             }
         }
         self.retain(&new).await?;
@@ -169,21 +190,33 @@ impl Teardown<'_> {
     }
 
     /// Every bound volume of the environment: those whose claims are in its namespaces, and those of claims that its nodes have
-    /// elsewhere.
+    /// elsewhere. Refused where nobody can tell whose one is and it would go with its claim.
     async fn volumes(&self, plan: Option<&RunPlan>) -> Result<Vec<Volume>, Failure> {
         let reach = self.reach(plan).await?;
         let all = surely(self.cluster, VOLUMES, "").await?;
-        let (mut claims, mut theirs): (Vec<Value>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+        let (mut claims, mut others): (Vec<Value>, BTreeMap<String, Whose>) = (Vec::new(), BTreeMap::new());
+        let mut owners = Owners::default();
         for namespace in &reach.namespaces() {
             for claim in surely(self.cluster, &path::core(namespace, "persistentvolumeclaims"), "").await? {
-                if reach.shared.contains(namespace) && reach.own.is_theirs(&claim) {
-                    theirs.insert(format!("{namespace}/{}", name_of(&claim)));
-                } else {
+                let shared = reach.shared.contains(namespace);
+                let whose = if shared { self.whose(&reach.own, &claim, &mut owners).await? } else { Whose::Own };
+                if whose == Whose::Own {
                     claims.push(claim);
+                } else {
+                    others.insert(format!("{namespace}/{}", name_of(&claim)), whose);
                 }
             }
         }
-        let own = bound(&all, &reach.namespaces()).into_iter().filter(|volume| !theirs.contains(&volume.claimed()));
+        let bound = bound(&all, &reach.namespaces());
+        let open = |volume: &Volume| match others.get(&volume.claimed()) {
+            Some(Whose::Unknown(why)) if !volume.is_retained() => Some(undecided(volume, why)),
+            _ => None,
+        };
+        let open: Vec<String> = bound.iter().filter_map(open).collect();
+        if self.options.policy != PvPolicy::Delete && !open.is_empty() {
+            return Err(refused(&open));
+        }
+        let own = bound.into_iter().filter(|volume| !others.contains_key(&volume.claimed()));
         let mut found: BTreeMap<String, Volume> = own.map(|volume| (volume.name.clone(), volume)).collect();
         let nodes = plan.into_iter().flat_map(RunPlan::nodes);
         let members = nodes.filter_map(|node| node.removal.as_ref()).filter(|removal| removal.here);
@@ -384,5 +417,117 @@ mod tests {
         let record = RefCell::new(RemovalRecord::new("retain"));
         world.teardown(3600).secure_volumes(None, &record).await.unwrap();
         assert_eq!(world.writes(), changed(&["pv-shop-theirs"]));
+    }
+
+    /// A StatefulSet that came after the plan was made, and what it belongs to.
+    fn made_later(fake: &mut Fake, name: &str, marks: Value) {
+        let served = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true});
+        for (group, resource) in
+            [("apps/v1", served("statefulsets", "StatefulSet")), ("db.example.com/v1", served("clusters", "Cluster"))]
+        {
+            fake.objects.insert(format!("/apis/{group}"), json!({"resources": [resource]}));
+        }
+        let mut metadata = marks;
+        metadata["name"] = json!(name);
+        metadata["uid"] = json!(name);
+        let (_, plural) = name.split_once('-').unwrap();
+        let group = if plural == "clusters" { "db.example.com" } else { "apps" };
+        fake.put(&path::named(group, "v1", "data", plural), json!({"metadata": metadata}));
+    }
+
+    fn owned(kind: &str, by: &str) -> Value {
+        let group = if kind == "Cluster" { "db.example.com" } else { "apps" };
+        let owner = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "name": by, "uid": by});
+        json!({"ownerReferences": [owner]})
+    }
+
+    /// Claims of StatefulSets of which no plan knows.
+    fn operated() -> Fake {
+        let mut fake = cluster();
+        for (of, by) in [("own", "db"), ("others", "theirs")] {
+            let name = format!("{of}-clusters");
+            let id = format!("{by}:db.example.com/Cluster:data/{name}");
+            made_later(&mut fake, &name, json!({"annotations": {"argocd.argoproj.io/tracking-id": id}}));
+            made_later(&mut fake, &format!("{of}-statefulsets"), owned("Cluster", &name));
+            bind(&mut fake, ("data", of), owned("StatefulSet", &format!("{of}-statefulsets")));
+        }
+        made_later(&mut fake, "nobodys-statefulsets", json!({}));
+        bind(&mut fake, ("data", "nobodys"), owned("StatefulSet", "nobodys-statefulsets"));
+        fake
+    }
+
+    #[tokio::test]
+    async fn a_claim_whose_owner_came_after_the_plan_is_whose_the_owner_is() {
+        let world = World::new(operated(), PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        world.teardown(3600).secure_volumes(Some(&plan()), &record).await.unwrap();
+        let own = ["pv-data-own", "pv-data-pgdata-main-0", "pv-monitoring-own", "pv-shop-theirs"];
+        assert_eq!(world.writes(), changed(&own));
+    }
+
+    #[tokio::test]
+    async fn a_claim_of_which_nobody_can_tell_whose_it_is_stops_a_teardown_before_it_begins_unless_it_stays() {
+        let lost = || {
+            let mut fake = operated();
+            bind(&mut fake, ("data", "lost"), owned("StatefulSet", "gone-statefulsets"));
+            fake
+        };
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        let world = World::new(lost(), PvPolicy::Retain).await;
+        let failure = world.teardown(3600).secure_volumes(Some(&plan()), &record).await.unwrap_err();
+        assert_eq!((failure.code, world.writes().len()), (Code::VolumesUnsecured, 0));
+        let why = "whose claim data/lost of volume pv-data-lost is cannot be told: StatefulSet/data/gone-statefulsets is not there";
+        assert!(failure.message.contains(why), "{}", failure.message);
+        // It outlives its claim, whosever that is.
+        let mut fake = lost();
+        fake.objects.get_mut(&format!("{VOLUMES}/pv-data-lost")).unwrap()["spec"]["persistentVolumeReclaimPolicy"] =
+            json!("Retain");
+        let world = World::new(fake, PvPolicy::Retain).await;
+        world.teardown(3600).secure_volumes(Some(&plan()), &record).await.unwrap();
+        assert_eq!(world.writes().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn while_nodes_go_a_volume_of_nobody_knows_whom_is_told_and_retained_once_it_is_known() {
+        let world = World::new(operated(), PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        let teardown = world.teardown(3600);
+        teardown.secure_volumes(Some(&plan()), &record).await.unwrap();
+        let before = world.writes().len();
+        bind(&mut world.fake.lock().unwrap(), ("data", "late"), owned("StatefulSet", "late-statefulsets"));
+        teardown.secure_new_volumes(&plan(), &record).await.unwrap();
+        assert_eq!((world.writes().len(), record.borrow().kept.len()), (before, 1));
+        assert_eq!(record.borrow().kept[0].object, "PersistentVolume/pv-data-late");
+        made_later(&mut world.fake.lock().unwrap(), "late-statefulsets", owned("Cluster", "own-clusters"));
+        teardown.secure_new_volumes(&plan(), &record).await.unwrap();
+        assert_eq!(world.writes()[before..], changed(&["pv-data-late"]));
+        assert_eq!(record.borrow().kept.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn owners_that_go_round_are_somebody_elses_and_those_without_end_are_not_known() {
+        let mut fake = operated();
+        made_later(&mut fake, "a-statefulsets", owned("StatefulSet", "b-statefulsets"));
+        made_later(&mut fake, "b-statefulsets", owned("StatefulSet", "a-statefulsets"));
+        for n in 0..10 {
+            made_later(
+                &mut fake,
+                &format!("{n}-statefulsets"),
+                owned("StatefulSet", &format!("{}-statefulsets", n + 1)),
+            );
+        }
+        let world = World::new(fake, PvPolicy::Retain).await;
+        let (teardown, mut owners) = (world.teardown(3600), Owners::default());
+        let own = Claimants::default();
+        let claim = |by: &str| {
+            let mut metadata = owned("StatefulSet", by);
+            metadata["name"] = json!("x");
+            metadata["namespace"] = json!("data");
+            metadata["uid"] = json!("x");
+            json!({"metadata": metadata})
+        };
+        assert_eq!(teardown.whose(&own, &claim("a-statefulsets"), &mut owners).await.unwrap(), Whose::Theirs);
+        let endless = teardown.whose(&own, &claim("0-statefulsets"), &mut owners).await.unwrap();
+        assert!(matches!(&endless, Whose::Unknown(why) if why.contains("more than 8 times")), "{endless:?}");
     }
 }

@@ -68,13 +68,7 @@ fn artifact(kind: &str, subject: Option<&Descriptor>) -> (Tree, Descriptor) {
     let mut layout = Layout::default();
     let layers = [layout.blob("text/plain", kind.as_bytes().to_vec())];
     let annotations: Annotations = [("a".to_owned(), "1".to_owned())].into();
-    let made = layout.artifact(&Artifact {
-        artifact_type: kind,
-        layers: &layers,
-        subject,
-        annotations: &annotations,
-        shown: None,
-    });
+    let made = layout.artifact(&Artifact { subject, ..Artifact::new(kind, &layers, &annotations) });
     layout.offer(made.clone(), None);
     (layout.tree(), made)
 }

@@ -46,6 +46,13 @@ fn follows(conductor: &mut Conductor<'_>, name: &str, phase: &str) {
     conductor.workflows.insert(format!("argo/{name}"), followed);
 }
 
+/// Somebody wants the run to stop.
+fn wishes(conductor: &mut Conductor<'_>, who: &str) {
+    let name = record_name(&conductor.plan.run, 0);
+    let wish = json!({"metadata": {"name": name, "resourceVersion": "1"}, "data": {CANCEL_KEY: who}});
+    conductor.config_maps.insert(format!("argo/{name}"), wish);
+}
+
 fn object(name: &str) -> String {
     path::object(&path::argo("argo", "workflows"), name)
 }
@@ -59,9 +66,7 @@ async fn a_cancelled_run_ends_without_a_controller_also_where_its_workflow_was_t
     let (place, fake) = cluster(vec![told]).await;
     let argocd = argocd("http://127.0.0.1:1");
     let mut conductor = conductor(&place, &argocd, &plan, "Running");
-    let name = record_name(&plan.run, 0);
-    let wish = json!({"metadata": {"name": name, "resourceVersion": "1"}, "data": {CANCEL_KEY: "me"}});
-    conductor.config_maps.insert(format!("argo/{name}"), wish);
+    wishes(&mut conductor, "me");
     assert!(conductor.advance().await.unwrap().is_none());
     // What somebody asked for is not made less.
     assert_eq!(fake.lock().unwrap().writes, Vec::<String>::new());
@@ -71,6 +76,24 @@ async fn a_cancelled_run_ends_without_a_controller_also_where_its_workflow_was_t
     conductor.stopping = asked.checked_sub(STOPPING + Duration::from_secs(1));
     let (verdict, message) = conductor.advance().await.unwrap().unwrap();
     assert_eq!((verdict, message.as_deref()), (Verdict::Cancelled, Some("cancelled by me")));
+}
+
+#[tokio::test]
+async fn a_run_that_the_deadline_of_its_job_ended_has_timed_out_and_nobody_cancelled_it() {
+    let plan = two();
+    let mut stopped = render::workflow(&plan, &Places::default(), 0).unwrap();
+    stopped["spec"]["shutdown"] = json!("Stop");
+    stopped["status"] = json!({"phase": "Failed"});
+    let (place, _) = cluster(vec![stopped]).await;
+    let argocd = argocd("http://127.0.0.1:1");
+    let mut conductor = conductor(&place, &argocd, &plan, "Failed");
+    wishes(&mut conductor, job::DEADLINE);
+    let (verdict, message) = conductor.advance().await.unwrap().unwrap();
+    let why = "the run took too long: the deadline of its Job ended it";
+    assert_eq!((verdict, message.as_deref()), (Verdict::TimedOut, Some(why)));
+    // Also where there is no Workflow.
+    conductor.workflows.clear();
+    assert_eq!(conductor.advance().await.unwrap().unwrap().0, Verdict::TimedOut);
 }
 
 #[tokio::test]
