@@ -80,10 +80,29 @@ fn in_pod(pid: u32, uid: &str) -> bool {
     groups.replace('_', "-").contains(uid)
 }
 
+/// Kills the sample workload in a pod, which Kubernetes starts again there.
+pub(crate) fn crash(sandbox: &Sandbox, namespace: &str, pod: &str) {
+    let uid = sandbox.kubectl(&["get", "pod", pod, "-n", namespace, "-o", "jsonpath={.metadata.uid}"]);
+    let init = pid(&status(&sandbox.name)["initPid"]);
+    let mut victims = processes(init.unwrap_or(0), &["sample"]);
+    victims.retain(|victim| in_pod(*victim, uid.trim()));
+    assert!(!victims.is_empty(), "nothing runs in {namespace}/{pod}");
+    kill(&victims);
+}
+
+fn kill(victims: &[u32]) {
+    for pid in victims {
+        run(Command::new("kill").args(["-9", &pid.to_string()]), None);
+    }
+}
+
+fn pid(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|pid| u32::try_from(pid).ok())
+}
+
 /// The processes that a target consists of now.
 fn victims(sandbox: &Sandbox, target: &str, run_name: &str) -> Vec<u32> {
     let status = status(&sandbox.name);
-    let pid = |value: &Value| value.as_u64().and_then(|pid| u32::try_from(pid).ok());
     let words: &[&str] = match target {
         "plugin" | "agent pod" => {
             let words = if target == "plugin" { "forge serve plugin" } else { "argoexec agent main" };
@@ -125,9 +144,7 @@ pub(crate) fn lose(sandbox: &Sandbox, target: &str, run_name: &str, mut over: im
         let victims = victims(sandbox, target, run_name);
         if victims.is_empty() { Err("nobody yet".to_owned()) } else { Ok(victims) }
     });
-    for pid in &victims {
-        run(Command::new("kill").args(["-9", &pid.to_string()]), None);
-    }
+    kill(&victims);
     if target == "agent pod" {
         // The whole pod, not only its process.
         let selector = format!("workflows.argoproj.io/component=agent,workflows.argoproj.io/workflow=forge-{run_name}");

@@ -1,11 +1,14 @@
 //! What is never proven, and what that does to others (INV-1, INV-4, INV-5).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{File, TwinNode, config_map, deployment};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::kill::crash;
 use crate::stage::{PATIENCE, Stage, names, placed, refused_service};
 
 /// A node whose limits are short, so that its failure is not waited for.
@@ -17,7 +20,7 @@ fn hasty(mut node: TwinNode) -> TwinNode {
 /// The graph in which what was hasty has its time: what is well now need not be ready at once.
 fn unhurried(stage: &Stage) -> (String, String) {
     let graph = std::fs::read_to_string(stage.environment.repository.folder().join("graph.yaml")).unwrap();
-    ("graph.yaml".to_owned(), graph.replace("health: 12s", "health: 4m").replace("health: 36s", "health: 4m"))
+    ("graph.yaml".to_owned(), graph.replace("health: 12s", "health: 4m").replace("health: 40s", "health: 4m"))
 }
 
 /// A StatefulSet of the sample workload: its pod has a name that a rule can say, and is replaced also while it crashes.
@@ -32,20 +35,35 @@ fn stateful_set(name: &str, image: &str, extra: &[(&str, &str)]) -> File {
 }
 
 /// A node that was started again and is Healthy when its time is over, and was not for long enough (ADR 0013). By its rule it
-/// is not proven before the restart, so it never is: it crashes after 20 s, is back long before the 36 s that it has are
-/// over, and would have settled, or crash again, no sooner than 38 s after its start.
+/// is not proven before a restart, and [`crash_late`] sees to it that there is one when no time is left to settle.
 fn restarting(image: &str) -> TwinNode {
-    let manifests = vec![stateful_set("restarts", image, &[("FAIL", "crash-after=20s")])];
+    let manifests = vec![stateful_set("restarts", image, &[("VERSION", "crashes")])];
     let mut node = TwinNode::new("restarts", &[], manifests);
-    node.settings = r#"timeouts: {health: 36s}
+    node.settings = r#"timeouts: {health: 40s}
 health:
   - apiVersion: v1
     kind: Pod
     name: restarts-0
-    expr: "object.spec.containers[0].env.all(e, e.name != 'FAIL') || object.status.containerStatuses[0].restartCount > 0"
+    expr: "object.spec.containers[0].env.all(e, e.name != 'VERSION') || object.status.containerStatuses[0].restartCount > 0"
 "#
     .to_owned();
     node
+}
+
+/// Kills what runs in the pod of the node that restarts, so long before its time is over that it is Healthy again, and not so
+/// long that it could be for the 15 s that it must be.
+fn crash_late(stage: &Stage) {
+    let until: Timestamp = eventually("a restart is all that is missing", PATIENCE, || {
+        let decision = stage.entries().get("restarts").map(|entry| entry["decision"].clone()).unwrap_or_default();
+        let until = decision["until"].as_str().filter(|_| decision["on"]["type"] == "rule");
+        until.and_then(|until| until.parse().ok()).ok_or(decision.to_string())
+    });
+    let moment = until - Duration::from_secs(13);
+    eventually("its time is nearly over", PATIENCE, || {
+        let now = Timestamp::now();
+        if now >= moment { Ok(()) } else { Err(format!("{now}, and it is to crash at {moment}")) }
+    });
+    crash(&stage.environment.platform.sandbox, &stage.options.application("restarts"), "restarts-0");
 }
 
 /// Why a node failed, by the record's own word.
@@ -79,7 +97,10 @@ fn what_fails_hangs_flaps_or_is_empty_stops_what_depends_on_it_and_after_the_fix
             TwinNode::new("after-restarts", &["restarts"], vec![config_map("after-restarts", "1")]),
         ]
     });
-    stage.deploy(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| stage.deploy(2));
+        crash_late(&stage);
+    });
     for node in ["well", "sibling"] {
         assert_eq!(stage.answer(node).as_deref(), Some("proven"), "{node}");
     }
