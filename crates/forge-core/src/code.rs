@@ -118,6 +118,7 @@ codes! {
     NodeFailed              "FORGE-D010" Unhealthy "a node failed";
     ClusterRefused          "FORGE-D011" Internal "the cluster refused a request as wrong";
     RunNotBegun             "FORGE-D012" Timeout  "a run whose Job did not start";
+    RunOverdue              "FORGE-D013" Timeout  "a run whose Job has no time left";
     ProtectedWithoutApproval "FORGE-E001" Policy  "a protected environment without approvals";
     AutoSyncOnProtected     "FORGE-E002" Policy   "automated sync on a protected environment";
     SharedPrefix            "FORGE-E003" User     "two environments of one cluster share their namespaces";

@@ -679,7 +679,10 @@ impl<'p> Way<'p> {
         self.asked_again = tokio::time::Instant::now();
         let nonce = Nonce { run: self.wanted.run.clone(), node: self.wanted.node.clone(), attempt };
         let Some(application) = self.read().await else {
-            self.request = Request::HeldBack;
+            // Where Argo CD has answered it, nobody held it back.
+            if self.entry.progress.refused.is_none() {
+                self.request = Request::HeldBack;
+            }
             return Next::Wait(SOON);
         };
         let shown = application.operation.and_then(|operation| operation.nonce).as_ref() == Some(&nonce);

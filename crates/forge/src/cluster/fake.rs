@@ -18,6 +18,8 @@ pub(crate) struct Fake {
     pub(crate) objects: BTreeMap<String, Value>,
     /// Every request that was no reading, in order: the method and the path.
     pub(crate) writes: Vec<String>,
+    /// Paths that are answered with a status, whatever is there.
+    pub(crate) refused: BTreeMap<String, u16>,
     version: u64,
 }
 
@@ -39,6 +41,9 @@ impl Fake {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         if request.method != "GET" {
             self.writes.push(format!("{} {path}", request.method));
+        }
+        if let Some(code) = self.refused.get(path) {
+            return refused(*code);
         }
         let (parent, _) = path.rsplit_once('/').unwrap();
         let known = self.objects.get(path).cloned();

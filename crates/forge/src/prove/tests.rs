@@ -46,8 +46,10 @@ struct Kept {
     listed: Option<Value>,
     /// It says of a sync that it has begun that it is not available.
     denies: bool,
-    /// The same of one that it has not begun.
-    deaf: bool,
+    /// What it answers to a sync, which it does not begin then.
+    deaf: Option<StatusCode>,
+    /// Every other time that the Application is asked for nothing is answered.
+    halting: bool,
     /// When the receipt has been read, nothing is answered until the Application was asked for so often; then it is well.
     outage: usize,
     silent: usize,
@@ -70,7 +72,8 @@ impl Kept {
             foreign: false,
             listed: None,
             denies: false,
-            deaf: false,
+            deaf: None,
+            halting: false,
             outage: 0,
             silent: 0,
             reads: watch::Sender::new(0),
@@ -133,6 +136,9 @@ impl Kept {
                     self.hard += 1;
                 } else if !refresh("") {
                     self.reads.send_modify(|times| *times += 1);
+                    if self.halting && self.reads.borrow().is_multiple_of(2) {
+                        return Err(StatusCode::INTERNAL_SERVER_ERROR);
+                    }
                 }
                 Ok(self.application())
             }
@@ -143,8 +149,10 @@ impl Kept {
                 let receipt = forge_core::release::receipt(&pointer, &release, &output).value;
                 Ok(json!({"manifest": receipt.to_string()}))
             }
-            ("POST", "/applications/dev-shop-api/sync") if self.deaf => Err(StatusCode::SERVICE_UNAVAILABLE),
             ("POST", "/applications/dev-shop-api/sync") => {
+                if let Some(code) = self.deaf {
+                    return Err(code);
+                }
                 self.live = self.manifests;
                 self.syncs += 1;
                 self.nonce = body.pointer("/infos/0/value").and_then(Value::as_str).map(str::to_owned);
@@ -488,7 +496,7 @@ async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_
     put_lease(&mut fake, plan.run.as_str());
     let (cluster, fake) = served(fake).await;
     let recorder = Recorder::open(&cluster, "argo", plan.clone()).await.unwrap();
-    let kept = Kept { deaf: true, ..Kept::new("old", "new", "new") };
+    let kept = Kept { deaf: Some(StatusCode::SERVICE_UNAVAILABLE), ..Kept::new("old", "new", "new") };
     let mut reads = kept.reads.subscribe();
     let kept = Arc::new(Mutex::new(kept));
     let prover = prover(&serve(kept.clone()).await, &plan, recorder);
@@ -498,7 +506,7 @@ async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_
     until_read(proving.as_mut(), &mut reads, 2).await;
     put_lease(&mut fake.lock().unwrap(), "");
     until_read(proving.as_mut(), &mut reads, 20).await;
-    kept.lock().unwrap().deaf = false;
+    kept.lock().unwrap().deaf = None;
     put_lease(&mut fake.lock().unwrap(), plan.run.as_str());
     until_proven(proving).await;
     assert_eq!(kept.lock().unwrap().syncs, 1);
@@ -507,7 +515,7 @@ async fn time_in_which_nobody_conducts_the_run_does_not_count_against_a_request_
 #[tokio::test]
 async fn time_in_which_argo_cd_cannot_be_read_does_not_count_against_a_request_that_it_did_not_take() {
     let plan = Arc::new(plan(2, 60));
-    let kept = Kept { deaf: true, ..Kept::new("old", "new", "new") };
+    let kept = Kept { deaf: Some(StatusCode::SERVICE_UNAVAILABLE), ..Kept::new("old", "new", "new") };
     let mut reads = kept.reads.subscribe();
     let kept = Arc::new(Mutex::new(kept));
     let prover = prover(&serve(kept.clone()).await, &plan, Recorder::in_memory(plan.clone()));
@@ -517,8 +525,16 @@ async fn time_in_which_argo_cd_cannot_be_read_does_not_count_against_a_request_t
     until_read(proving.as_mut(), &mut reads, 1).await;
     {
         let mut kept = kept.lock().unwrap();
-        (kept.silent, kept.deaf) = (8, false);
+        (kept.silent, kept.deaf) = (8, None);
     }
     until_proven(proving).await;
     assert_eq!(kept.lock().unwrap().syncs, 1);
+}
+
+#[tokio::test]
+async fn a_sync_that_argo_cd_refuses_fails_in_its_time_also_where_not_every_read_is_answered() {
+    let refused = Kept { deaf: Some(StatusCode::FORBIDDEN), halting: true, ..Kept::new("old", "new", "new") };
+    let (decision, _, syncs) = within(3, 60, refused).await;
+    let Decision::Failed(failure) = decision else { panic!("{decision:?}") };
+    assert!(matches!(&failure.why, Why::SyncNotStarted { .. }) && syncs == 0, "{failure:?}");
 }

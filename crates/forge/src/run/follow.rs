@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use forge_core::code::Code;
 use forge_core::failure::Failure;
-use forge_core::name::NodeId;
+use forge_core::name::{NodeId, clip};
 use forge_core::run::{CANCEL_KEY, HEADER_KEY, Header, Record, RunPlan, record_name};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -239,17 +239,15 @@ fn job_in<'j>(jobs: &'j Store, plan: &RunPlan) -> Option<&'j Value> {
 /// The Job failed without ending the run.
 fn dead(jobs: &Store, plan: &RunPlan) -> Option<Failure> {
     let failed = job::condition(job_in(jobs, plan)?, &["Failed"])?;
-    let message = failed.get("message").and_then(Value::as_str).unwrap_or_default();
-    Some(
-        Failure::new(
-            Code::RunBroken,
-            format!("the Job of run `{}` failed: {}", plan.run, forge_core::name::clip(message)),
-        )
-        .hint(format!(
-            "kubectl logs job/{}; then deploy again: proven nodes pass without a sync",
-            job::name(&plan.run)
-        )),
-    )
+    let text = |field: &str| failed.get(field).and_then(Value::as_str).map(clip).unwrap_or_default();
+    let (code, how) = match text("reason").as_str() {
+        "DeadlineExceeded" => (Code::RunOverdue, "had no time left, and nobody conducted it"),
+        _ => (Code::RunBroken, "failed"),
+    };
+    let message = format!("the Job of run `{}` {how}: {}", plan.run, text("message"));
+    let job = job::name(&plan.run);
+    let hint = format!("kubectl logs job/{job}; then deploy again: proven nodes pass without a sync");
+    Some(Failure::new(code, message).hint(hint))
 }
 
 #[cfg(test)]
@@ -376,10 +374,17 @@ mod tests {
         ];
         // No pod of it will come any more.
         let fails: Step = ("nobody conducts the run", |fake| {
-            let failed = json!({"type": "Failed", "status": "True", "message": "DeadlineExceeded"});
+            let failed =
+                json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"});
             put_job(fake, &json!({"conditions": [failed]}));
         });
-        let (goes_on, fails) = tokio::join!(followed(begun(), goes_on), followed(begun(), [fails]));
+        let overdue: Step = ("nobody conducts the run", |fake| {
+            let failed =
+                json!({"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"});
+            put_job(fake, &json!({"conditions": [failed]}));
+        });
+        let (goes_on, fails, overdue) =
+            tokio::join!(followed(begun(), goes_on), followed(begun(), [fails]), followed(begun(), [overdue]));
         let ended = goes_on.0.unwrap().and_then(|record| record.header.ended).unwrap();
         assert_eq!(ended.verdict, Verdict::Done);
         let left = "nobody conducts the run since 2020-01-01T00:00:00Z, and nothing new starts until the Job `forge-r-1` has \
@@ -387,5 +392,8 @@ mod tests {
         assert_eq!(goes_on.1, format!("{left}the run is conducted again"));
         let failure = fails.0.unwrap_err();
         assert_eq!((failure.code, fails.1.as_str()), (Code::RunBroken, left), "{}", failure.message);
+        let failure = overdue.0.unwrap_err();
+        assert_eq!((failure.code, failure.exit()), (Code::RunOverdue, Exit::Timeout), "{}", failure.message);
+        assert!(failure.message.ends_with("nobody conducted it: too long"), "{}", failure.message);
     }
 }

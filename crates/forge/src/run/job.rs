@@ -26,7 +26,7 @@ const LONGER: u64 = 30 * 60;
 const GRACE: i64 = 90;
 /// Before something is asked again that was not answered.
 const AGAIN: Duration = Duration::from_secs(1);
-/// When a Job is looked at again whose time has not begun, as far as it says.
+/// When a Job is looked at again whose time has not begun, as far as it says, or that may not be looked at.
 const NOT_BEGUN: Duration = Duration::from_secs(60);
 /// Who calls a run off whose Job has no time left: such a run took too long.
 pub(super) const DEADLINE: &str = "the deadline of its Job";
@@ -74,7 +74,7 @@ async fn lasts(place: &Place, run: &RunId) -> Option<Duration> {
         match call_off(place, run).await {
             Ok(lasts) => return lasts,
             Err(failure) if failure.code == Code::Unreachable => tokio::time::sleep(AGAIN).await,
-            Err(_) => return Some(Duration::MAX),
+            Err(_) => return Some(NOT_BEGUN),
         }
     }
 }

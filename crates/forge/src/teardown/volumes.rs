@@ -29,7 +29,12 @@ use crate::failpoint;
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 /// Between two looks at a copy that is being made.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often volumes are looked at of which nobody can tell whose they are, and how long is waited in between.
+const LOOKS: u32 = 3;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const VOLUMES: &str = "/api/v1/persistentvolumes";
+/// How the record begins the name of one.
+const VOLUME: &str = "PersistentVolume/";
 
 fn refused(why: &[String]) -> Failure {
     let message = format!("{}; no node was removed", why.join("; "));
@@ -50,7 +55,7 @@ fn told(volume: &Volume, snapshot: Option<String>) -> RetainedVolume {
 
 /// A volume, as the record names an object.
 fn named(volume: &str) -> String {
-    format!("PersistentVolume/{}", clip(volume))
+    format!("{VOLUME}{}", clip(volume))
 }
 
 /// That nobody can tell whose a volume is.
@@ -141,7 +146,7 @@ impl Teardown<'_> {
         let reach = self.reach(Some(plan)).await?;
         let all = self.cluster.list(VOLUMES, "").await?;
         let known: BTreeSet<String> = record.borrow().retained.iter().map(|known| known.volume.clone()).collect();
-        let (mut new, mut owners) = (Vec::new(), Owners::default());
+        let (mut new, mut unknown, mut owners) = (Vec::new(), Vec::new(), Owners::default());
         for volume in bound(&all, &reach.namespaces()).into_iter().filter(|volume| !known.contains(&volume.name)) {
             let claim = path::object(&path::core(&volume.namespace, "persistentvolumeclaims"), &volume.claim);
             let shared = reach.shared.contains(&volume.namespace);
@@ -152,14 +157,18 @@ impl Teardown<'_> {
             };
             match whose {
                 Whose::Own => new.push(volume),
-                Whose::Unknown(why) if !volume.is_retained() => {
-                    record.borrow_mut().kept(named(&volume.name), undecided(&volume, &why));
-                }
+                Whose::Unknown(why) if !volume.is_retained() => unknown.push((volume, why)),
                 Whose::Theirs | Whose::Unknown(_) => {}
             }
         }
         self.retain(&new).await?;
         tell(new.iter().map(|volume| told(volume, None)).collect(), record);
+        let mut record = record.borrow_mut();
+        // What was not known before may be known now, or be gone.
+        record.kept.retain(|kept| !kept.object.starts_with(VOLUME));
+        for (volume, why) in &unknown {
+            record.kept(named(&volume.name), undecided(volume, why));
+        }
         Ok(())
     }
 
@@ -189,9 +198,22 @@ impl Teardown<'_> {
         Ok(Reach { going, shared, own })
     }
 
-    /// Every bound volume of the environment: those whose claims are in its namespaces, and those of claims that its nodes have
-    /// elsewhere. Refused where nobody can tell whose one is and it would go with its claim.
+    /// Every bound volume of the environment. Refused where nobody can tell whose one is and it would go with its claim, also
+    /// when it is looked at again: the owner of a claim goes a moment before it.
     async fn volumes(&self, plan: Option<&RunPlan>) -> Result<Vec<Volume>, Failure> {
+        for _ in 1..LOOKS {
+            let (volumes, open) = self.volumes_now(plan).await?;
+            if open.is_empty() {
+                return Ok(volumes);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let (volumes, open) = self.volumes_now(plan).await?;
+        if open.is_empty() { Ok(volumes) } else { Err(refused(&open)) }
+    }
+
+    /// Those whose claims are in its namespaces, and those of claims that its nodes have elsewhere; and why not all are known.
+    async fn volumes_now(&self, plan: Option<&RunPlan>) -> Result<(Vec<Volume>, Vec<String>), Failure> {
         let reach = self.reach(plan).await?;
         let all = surely(self.cluster, VOLUMES, "").await?;
         let (mut claims, mut others): (Vec<Value>, BTreeMap<String, Whose>) = (Vec::new(), BTreeMap::new());
@@ -212,10 +234,8 @@ impl Teardown<'_> {
             Some(Whose::Unknown(why)) if !volume.is_retained() => Some(undecided(volume, why)),
             _ => None,
         };
-        let open: Vec<String> = bound.iter().filter_map(open).collect();
-        if self.options.policy != PvPolicy::Delete && !open.is_empty() {
-            return Err(refused(&open));
-        }
+        let is_kept = self.options.policy != PvPolicy::Delete;
+        let open: Vec<String> = bound.iter().filter_map(open).filter(|_| is_kept).collect();
         let own = bound.into_iter().filter(|volume| !others.contains_key(&volume.claimed()));
         let mut found: BTreeMap<String, Volume> = own.map(|volume| (volume.name.clone(), volume)).collect();
         let nodes = plan.into_iter().flat_map(RunPlan::nodes);
@@ -236,7 +256,7 @@ impl Teardown<'_> {
                 found.extend(volume.map(|volume| (volume.name.clone(), volume)));
             }
         }
-        Ok(found.into_values().collect())
+        Ok((found.into_values().collect(), open))
     }
 
     /// Every volume outlives its claim, and is read back.
@@ -485,6 +505,34 @@ mod tests {
         let world = World::new(fake, PvPolicy::Retain).await;
         world.teardown(3600).secure_volumes(Some(&plan()), &record).await.unwrap();
         assert_eq!(world.writes().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_cannot_be_read_is_not_known_and_one_that_goes_before_its_claim_is_looked_at_again() {
+        let mut fake = operated();
+        bind(&mut fake, ("data", "converted"), owned("StatefulSet", "own-statefulsets"));
+        let cluster = path::object(&path::named("db.example.com", "v1", "data", "clusters"), "own-clusters");
+        fake.refused.insert(cluster, 500);
+        let world = World::new(fake, PvPolicy::Retain).await;
+        let record = RefCell::new(RemovalRecord::new("retain"));
+        let teardown = world.teardown(3600);
+        let failure = teardown.secure_volumes(Some(&plan()), &record).await.unwrap_err();
+        assert_eq!((failure.code, world.writes().len()), (Code::VolumesUnsecured, 0));
+        assert!(failure.message.contains("Cluster/data/own-clusters could not be read"), "{}", failure.message);
+        // A pod has gone, and soon its claim is too.
+        let mut fake = operated();
+        bind(&mut fake, ("data", "passing"), owned("StatefulSet", "gone-statefulsets"));
+        let world = World::new(fake, PvPolicy::Retain).await;
+        let (_, open) = world.teardown(3600).volumes_now(Some(&plan())).await.unwrap();
+        assert_eq!(open.len(), 1);
+        let collected = async {
+            tokio::time::sleep(LOOK_AGAIN / 2).await;
+            let mut fake = world.fake.lock().unwrap();
+            fake.objects.retain(|path, _| !path.ends_with("/passing") && !path.ends_with("/pv-data-passing"));
+        };
+        let (teardown, plan) = (world.teardown(3600), plan());
+        let (volumes, ()) = tokio::join!(teardown.volumes(Some(&plan)), collected);
+        assert_eq!(volumes.unwrap().len(), 4);
     }
 
     #[tokio::test]
