@@ -16,6 +16,7 @@ TOOLS := $(FORGE_CACHE)/tools
 FORGE := $(CARGO_TARGET_DIR)/debug/forge
 EXAMPLE := examples/platform
 SETUP := tools/setup
+ON_CLUSTERS := --test cluster --test lua --test platform --test runs
 BENCH_BUILD := cargo build --release --locked -p forge -p forge-sandbox -p forge-testkit --bin forge --bin forge-sandbox
 
 .PHONY: help
@@ -25,7 +26,7 @@ help: ## List what there is
 .PHONY: build
 build: ## Build everything once
 	@$(SETUP) rust
-	@cargo build --workspace --all-targets --locked
+	@tools/stamps cargo build --workspace --all-targets --locked
 
 .PHONY: demo
 demo: build ## Show the main job on the example platform: simulated, then on a sandbox (root)
@@ -34,12 +35,13 @@ demo: build ## Show the main job on the example platform: simulated, then on a s
 .PHONY: check
 check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --locked -- -D warnings
-	@cargo clippy --workspace --test cluster --test lua --test platform --test runs --locked -- -D warnings
+	@tools/stamps cargo clippy --workspace --all-targets --locked -- -D warnings
+	@tools/stamps cargo clippy --workspace $(ON_CLUSTERS) --locked -- -D warnings
+	@tools/stamps cargo test --workspace $(ON_CLUSTERS) --locked --no-run
 	@tools/deny
 	@tools/ansible-lint
 	@$(SETUP) crds
-	@cargo test --workspace --locked --quiet
+	@tools/stamps cargo test --workspace --locked --quiet
 	@cd sandbox/services && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 	@cd sandbox/oci-client && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 
@@ -78,7 +80,7 @@ fuzz: ## Every fuzz target for SECONDS_EACH seconds (60)
 
 .PHONY: bless
 bless: build ## Write again what is generated: example, schemas, CLI reference, golden cases
-	@cargo run --quiet --locked -p forge-testkit --bin example -- $(EXAMPLE)
+	@$(CARGO_TARGET_DIR)/debug/example $(EXAMPLE)
 	@UPDATE_GOLDEN=1 cargo test --workspace --locked --quiet
 
 .PHONY: clean

@@ -9,7 +9,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forge_core::adopt::{Adopted, Found, Kind, Options, Severity, adopt};
 use forge_core::code::Code;
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/adopt")
+    forge_testkit::checkout().join("crates/forge-core/tests/adopt")
 }
 
 fn golden() -> Found {

@@ -95,7 +95,7 @@ struct Case {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lint")
+    forge_testkit::checkout().join("crates/forge-core/tests/lint")
 }
 
 /// The codes that lint can report: all families but those of the command line and of clusters.

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("sample");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sandbox/sample/main.rs");
+    let source = forge_testkit::checkout().join("sandbox/sample/main.rs");
     let mut rustc = Command::new("rustc");
     assert!(rustc.args(["--edition", "2024", "-o"]).arg(&program).arg(source).status().unwrap().success());
     (folder, program)

@@ -44,7 +44,7 @@ const END: &str = "{{- end }}\n";
 
 /// Where the chart is.
 pub fn folder() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "..", "deploy", "chart", "forge"].iter().collect()
+    crate::checkout().join("deploy/chart/forge")
 }
 
 /// The templates that are made, by their path in the chart.

@@ -133,7 +133,7 @@ pub fn apps() -> impl Iterator<Item = (&'static Stack, &'static App)> {
 
 /// The folder in this checkout.
 pub fn folder() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "..", "examples", "platform"].iter().collect()
+    crate::checkout().join("examples/platform")
 }
 
 /// Every file, as path inside the folder and text, sorted by path.

@@ -28,8 +28,8 @@ impl Sample {
 
 /// All samples, by check and name.
 pub fn samples() -> Vec<Sample> {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../forge-core/health/samples"));
-    let mut paths: Vec<PathBuf> = entries(folder).iter().flat_map(|check| entries(check)).collect();
+    let folder = crate::checkout().join("crates/forge-core/health/samples");
+    let mut paths: Vec<PathBuf> = entries(&folder).iter().flat_map(|check| entries(check)).collect();
     paths.sort();
     paths.into_iter().map(sample).collect()
 }

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn set_up_fetches_the_modules_whose_charts_and_kustomizations_are_rendered() {
-        let versions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/versions");
+        let versions = crate::checkout().join("tools/versions");
         let versions = fs::read_to_string(versions).unwrap();
         let list = versions.split("PUBLIC_MODULES=(\n").nth(1).unwrap().split(')').next().unwrap();
         let listed: Vec<&str> = list.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

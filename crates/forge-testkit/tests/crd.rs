@@ -343,7 +343,7 @@ fn the_examples_of_argo_workflows_pass_but_for_the_one_that_is_wrong() {
 
 #[test]
 fn set_up_fetches_the_modules_that_are_read_here() {
-    let versions = fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/versions")).unwrap();
+    let versions = fs::read_to_string(forge_testkit::checkout().join("tools/versions")).unwrap();
     let list = versions.split("CRD_MODULES=(\n").nth(1).unwrap().split(')').next().unwrap();
     let listed: Vec<&str> = list.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let read: Vec<String> = SOURCES.iter().map(|(module, version, _)| format!("{module}@{version}")).collect();

@@ -19,7 +19,7 @@ struct Server {
 
 /// Serves the golden case; paths that contain one of `refused` are answered with 403, `absent` ones with 404.
 fn serve(folder: &Path, refused: &'static [&'static str], absent: &'static [&'static str]) -> Server {
-    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/adopt/input.json");
+    let input = forge_testkit::checkout().join("crates/forge-core/tests/adopt/input.json");
     let input: Value = serde_json::from_str(&fs::read_to_string(input).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -113,7 +113,7 @@ fn what_is_written_lints_and_can_be_shown_planned_and_simulated() {
     let server = serve(home.path(), &[], &[]);
     let output = adopt(home.path(), &server, &[]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/adopt/expected");
+    let golden = forge_testkit::checkout().join("crates/forge-core/tests/adopt/expected");
     for name in ["forge.yaml", "graph.yaml", "ADOPTED.md"] {
         let written = fs::read_to_string(home.path().join("platform").join(name)).unwrap();
         assert_eq!(written, fs::read_to_string(golden.join(name)).unwrap(), "{name}");

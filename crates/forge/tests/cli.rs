@@ -13,7 +13,7 @@ use std::process::Command;
 
 #[test]
 fn transcripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
+    let folder = forge_testkit::checkout().join("crates/forge/tests/cli");
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -206,7 +206,7 @@ fn config(level: &str) -> String {
 
 /// Keys of the core's tests.
 fn keys() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys")
+    forge_testkit::checkout().join("crates/forge-core/tests/keys")
 }
 
 /// A policy that asks for one signature by these keys, each with its end if it has one.

@@ -78,7 +78,7 @@ fn the_scaffold_is_valid_for_the_real_crds() {
 #[test]
 fn the_objects_of_every_plan_of_the_example_are_valid_for_the_real_crds() {
     let crds = Crds::load().unwrap();
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/platform");
+    let example = forge_testkit::checkout().join("examples/platform");
     for environment in ["platform", "dev", "staging", "production"] {
         let text = forge(&example, &["plan", "--offline", "-e", environment, "--show", "objects"]);
         let objects = documents(&text);

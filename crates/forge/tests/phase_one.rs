@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forge_core::render::EXECUTOR_ACCOUNT;
 use forge_core::rights::{self, Grant};
@@ -68,14 +68,14 @@ const CONDUCTORS: [&str; 10] = [
 
 /// A file of the source, without its tests.
 fn source(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+    let path = forge_testkit::checkout().join("crates/forge/src").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.split("#[cfg(test)]").next().unwrap().to_owned()
 }
 
 /// All files of the source.
 fn files() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = forge_testkit::checkout().join("crates/forge/src");
     let (mut folders, mut found) = (vec![root.clone()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {

@@ -556,7 +556,7 @@ fn every_way_to_be_unready_is_found_named_with_its_fix_and_leaves_nothing() {
 
 #[test]
 fn the_guide_names_every_way_to_be_unready_with_its_check_and_its_code() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/bootstrap.md");
+    let guide = forge_testkit::checkout().join("docs/guides/bootstrap.md");
     let guide = fs::read_to_string(guide).unwrap();
     let rows: Vec<&str> = guide.lines().filter(|line| line.starts_with('|')).collect();
     for way in ways() {

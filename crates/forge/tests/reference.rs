@@ -11,7 +11,7 @@ use forge_core::format::{INPUTS, KINDS, OUTPUTS, schema};
 use forge_testkit::reference::{command_line, compare};
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    forge_testkit::checkout().join("docs")
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {

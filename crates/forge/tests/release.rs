@@ -1037,7 +1037,7 @@ fn two_releases_differ_object_by_object_and_by_environment() {
 
 /// A private key of the core's tests, and its public half.
 fn keys(name: &str) -> (String, String) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys");
+    let folder = forge_testkit::checkout().join("crates/forge-core/tests/keys");
     let path = |ending: &str| folder.join(format!("{name}.{ending}")).to_str().unwrap().to_owned();
     (path("pem"), path("pub"))
 }

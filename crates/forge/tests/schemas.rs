@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use forge_core::format::{
     ClusterFile, DependencyGraph, EnvironmentConfig, ExecutorEnvironment, GraphOverride, INPUTS, Installation, KINDS,
@@ -245,7 +244,7 @@ fn strict_json(node: &Node<'_>) -> serde_json::Value {
 
 #[test]
 fn every_file_of_the_example_fits_the_schema_that_it_names() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/platform");
+    let root = forge_testkit::checkout().join("examples/platform");
     let mut open = vec![root.clone()];
     let mut checked = 0;
     while let Some(folder) = open.pop() {

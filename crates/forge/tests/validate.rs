@@ -333,7 +333,7 @@ fn a_platform_that_is_well_is_healthy_and_nothing_but_what_a_reader_may_is_asked
 
 #[test]
 fn the_role_of_the_guide_is_the_one_of_the_table() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/validate.md");
+    let guide = forge_testkit::checkout().join("docs/guides/validate.md");
     let text = fs::read_to_string(guide).unwrap();
     let block = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let stream = read(block, Dialect::Kubernetes, Limits::FILE);

@@ -457,7 +457,6 @@ async fn signed_by(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use forge_core::release::{Builder, Inputs, Source, assemble, documents};
 
@@ -469,7 +468,7 @@ mod tests {
     use crate::runtime::block_on;
 
     fn key(name: &str) -> PrivateKey {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys");
+        let folder = forge_testkit::checkout().join("crates/forge-core/tests/keys");
         PrivateKey::read(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap()
     }
 
