@@ -111,10 +111,13 @@ pub fn eventually<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Resul
     let start = Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {
+        let asked = Instant::now();
         match ask() {
             Ok(answer) => return answer,
             Err(why) if start.elapsed() > limit => panic!("{what}: not within {} s: {why}", limit.as_secs()),
-            Err(_) => thread::sleep(pause),
+            // Most ask by a program of its own. Where the answer takes long the machine is busy, and asking more often makes that
+            // worse for everybody.
+            Err(_) => thread::sleep(pause.max(asked.elapsed()).min(Duration::from_secs(2))),
         }
         pause = (pause * 2).min(Duration::from_millis(500));
     }

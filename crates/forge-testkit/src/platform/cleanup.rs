@@ -13,9 +13,9 @@ use crate::twin::{ARGOCD, LABEL};
 pub fn cleanup(sandbox: &Sandbox, environment: &str) {
     let kubectl = |args: &[&str]| sandbox.try_kubectl(args, None);
     let ours = format!("{ENVIRONMENT_LABEL}={environment}");
-    // What starts Jobs first, then the Job: it would put back what goes.
-    for kind in ["sensors.argoproj.io", "eventsources.argoproj.io", "jobs", "workflows", "configmaps", "leases"] {
-        kubectl(&["delete", kind, "-A", "-l", &ours, "--ignore-not-found", "--wait=false"]);
+    // What starts Jobs first, then the Job: it would put back what goes. Where there are no Argo Events, nothing starts them.
+    for kinds in ["sensors.argoproj.io,eventsources.argoproj.io", "jobs,workflows,configmaps,leases"] {
+        kubectl(&["delete", kinds, "-A", "-l", &ours, "--ignore-not-found", "--wait=false"]);
     }
     let label = format!("{LABEL}={environment}");
     let list = kubectl(&["get", "applications", "-n", ARGOCD, "-l", &label, "-o", "json"]).stdout;
@@ -31,6 +31,10 @@ pub fn cleanup(sandbox: &Sandbox, environment: &str) {
         }
     }
     kubectl(&["delete", "applications", "-n", ARGOCD, "-l", &label, "--ignore-not-found", "--wait=false"]);
+    // Of what a teardown removed no Application tells any more where it was.
+    for line in kubectl(&["get", "namespaces", "-o", "name"]).stdout.lines() {
+        namespaces.insert(line.trim_start_matches("namespace/").to_owned());
+    }
     // Never what was there before: only namespaces that carry the environment's name.
     let start = format!("{environment}-");
     let namespaces: Vec<&str> = namespaces.iter().filter(|name| name.starts_with(&start)).map(String::as_str).collect();
