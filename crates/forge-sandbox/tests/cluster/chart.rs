@@ -2,7 +2,6 @@
 //! more than they must.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use forge_core::name::EnvironmentName;
@@ -22,7 +21,7 @@ fn places(workflows: &str) -> Places {
 }
 
 fn helm(command: &str, places: &Places, more: &[&str]) -> Ended {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart/forge");
+    let chart = forge_testkit::checkout().join("deploy/chart/forge");
     let mut helm = Command::new(&Sandbox::shared().helm);
     helm.arg(command);
     if command == "template" {
@@ -132,6 +131,22 @@ fn each_environment_may_have_a_domain_of_its_own() {
     let without = [r#"executor.domain="""#, r#"executor.domains={"production": "shop.example.com"}"#];
     let ended = helm("template", &places, &without);
     assert!(ended.code != 0 && ended.stderr.contains("executor.domains.dev"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_environment_may_have_a_graph_of_its_own() {
+    let places = places("flows");
+    let graph = json!({
+        "apiVersion": "forge.projectcatalyst.io/v1alpha1", "kind": "GraphOverride",
+        "spec": {"defaults": {"timeouts": {"sync": "90s"}}},
+    });
+    let rendered = rendered(&places, &[&format!(r#"executor.graphs={{"dev": {graph}}}"#)]);
+    let given =
+        |environment: &str| rendered[&format!("ConfigMap flows/forge-environment-{environment}")]["data"].clone();
+    assert_eq!(documents(given("dev")["dag.yaml"].as_str().unwrap()), [graph]);
+    assert_eq!(given("production")["dag.yaml"], json!(null));
+    let ended = helm("template", &places, &[r#"executor.graphs={"dev": {"kind": "Other"}}"#]);
+    assert!(ended.code != 0 && ended.stderr.contains("graphs"), "{}", ended.stderr);
 }
 
 #[test]
