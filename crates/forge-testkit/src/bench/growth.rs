@@ -13,10 +13,10 @@ pub struct Row {
     pub decimals: usize,
 }
 
-/// A table of figures by size. Behind each figure but the first of a row: its growth from the size before, divided by the
-/// growth of the size. 1 is linear, less is better.
-pub fn table(sizes: &[usize], rows: &[Row]) -> String {
-    let mut text = format!("  {:<34}", "nodes");
+/// A table of figures by a size, which is named. Behind each figure but the first of a row: its growth from the size before,
+/// divided by the growth of the size. 1 is linear, less is better.
+pub fn table(size: &str, sizes: &[usize], rows: &[Row]) -> String {
+    let mut text = format!("  {size:<34}");
     for (n, size) in sizes.iter().enumerate() {
         let _ = if n == 0 { write!(text, "{size:>10}") } else { write!(text, "{size:>12}{:>9}", "growth") };
     }
@@ -58,7 +58,7 @@ mod tests {
     fn growth_is_relative_to_that_of_the_size() {
         let row = |what: &str, values: [Option<f64>; 3]| Row { what: what.into(), values: values.into(), decimals: 1 };
         let rows = [row("linear s", [Some(10.0), Some(30.0), Some(90.0)]), row("unseen MiB", [None, Some(2.0), None])];
-        let said = table(&[100, 300, 900], &rows);
+        let said = table("nodes", &[100, 300, 900], &rows);
         let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["linear", "s", "10.0", "30.0", "1.00", "90.0", "1.00"]);
         assert_eq!(lines[2], ["unseen", "MiB", "-", "2.0", "-", "-", "-"]);

@@ -197,6 +197,16 @@ impl Stored {
 /// A row of the table: what it is, its decimals, and how it is read off.
 type Column<'c> = (String, usize, Box<dyn Fn(&Figures) -> Option<f64> + 'c>);
 
+fn processor<'c>(part: Part) -> Column<'c> {
+    let of = move |f: &Figures| f.usage.get(&part).map(|usage| usage.processor);
+    (format!("{} processor time, s", part.as_str()), 2, Box::new(of))
+}
+
+fn rows(columns: Vec<Column<'_>>, figures: &[Figures]) -> Vec<Row> {
+    let row = |(what, decimals, of): Column<'_>| Row { what, decimals, values: figures.iter().map(of).collect() };
+    columns.into_iter().map(row).collect()
+}
+
 /// The sizes side by side.
 pub fn table(figures: &[Figures]) -> String {
     let kib = |bytes: usize| Some(bytes as f64 / 1024.0);
@@ -214,21 +224,19 @@ pub fn table(figures: &[Figures]) -> String {
     for part in Part::ALL {
         let peak = move |f: &Figures| f.usage.get(&part).map(|usage| usage.peak as f64 / 1024.0);
         columns.push((format!("{} peak memory, MiB", part.as_str()), 1, Box::new(peak)));
-        let processor = move |f: &Figures| f.usage.get(&part).map(|usage| usage.processor);
-        columns.push((format!("{} processor time, s", part.as_str()), 2, Box::new(processor)));
+        columns.push(processor(part));
     }
     columns.push(("Workflow spec, KiB".into(), 1, Box::new(move |f| kib(f.stored.spec))));
     columns.push(("Workflow status, KiB".into(), 1, Box::new(move |f| kib(f.stored.status))));
     columns.push(("plan, KiB".into(), 1, Box::new(move |f| kib(f.stored.plan))));
     columns.push(("record, KiB".into(), 1, Box::new(move |f| kib(f.stored.record))));
     columns.push(("ConfigMaps of plan and record".into(), 0, Box::new(|f| Some(f.stored.config_maps as f64))));
-    let rows: Vec<Row> = columns
-        .into_iter()
-        .map(|(what, decimals, of)| Row { what, decimals, values: figures.iter().map(of).collect() })
-        .collect();
     let sizes: Vec<usize> = figures.iter().map(|figures| figures.nodes).collect();
-    let mut text = growth::table(&sizes, &rows);
+    let mut text = growth::table("nodes", &sizes, &rows(columns, figures));
     text.push_str("  growth: of the figure ÷ of the nodes; 1 is linear   (wanted: no worse than linear)\n");
+    // Of the first layer nobody waits for anything, so a larger graph has more edges for each node.
+    let sizes: Vec<usize> = figures.iter().map(|figures| figures.nodes + figures.edges).collect();
+    text.push_str(&growth::table("nodes and edges", &sizes, &rows(Part::ALL.map(processor).into(), figures)));
     for figures in figures {
         let Figures { nodes, stored, resubmitted, agents_replaced, .. } = figures;
         let nodes_in_status = match stored.compressed {
