@@ -133,6 +133,8 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     let (kubeconfig, registries) = ((phase.kubeconfig)()?, (phase.registries)()?);
     let helm = Helm::find(phase.helm, &kubeconfig, registries, interrupts).await;
     let helm = helm.map_err(|error| halted(&error, HelmError::failure))?;
+    // All of them before the first write: a chart that cannot be had is no reason to begin.
+    let works = fetched(phase, &helm, interrupts).await?;
     make_namespaces(phase, say).await?;
     phase.before.keep(phase.cluster, say).await?;
     let mut lock = tokio::select! {
@@ -140,7 +142,7 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
         () = interrupts.heard() => return Err(Halt::Interrupted),
     };
     let outcome = tokio::select! {
-        outcome = chain(phase, &helm, interrupts, say) => outcome,
+        outcome = chain(works, interrupts, say) => outcome,
         // What helm is at ends with it: it is the other one's to repair.
         failure = lock.lost() => Err(failure.into()),
     };
@@ -149,18 +151,26 @@ async fn install_all(phase: &Phase<'_>, interrupts: &mut Interrupts, say: &mut d
     Ok(released?)
 }
 
-/// One after the other: what comes later is not begun where something before it failed.
-async fn chain(
-    phase: &Phase<'_>,
-    helm: &Helm,
-    interrupts: &mut Interrupts,
-    say: &mut dyn FnMut(&str),
-) -> Result<(), Halt> {
+/// What is to be done for each part, with its chart where anything is.
+async fn fetched<'w>(phase: &'w Phase<'w>, helm: &'w Helm, interrupts: &mut Interrupts) -> Result<Vec<Work<'w>>, Halt> {
+    let mut works = Vec::new();
     for part in phase.installing {
         let name = format!("{}.json", part.wanted.chart.name);
         let values = helm.file(&name, &part.wanted.values.to_string());
         let values = values.map_err(|error| halted(&error, HelmError::failure))?;
-        Work { phase, helm, part, chart: Vec::new(), values }.done(interrupts, say).await?;
+        let mut work = Work { phase, helm, part, chart: Vec::new(), values };
+        if !work.step().await?.is_done() {
+            work.fetch(interrupts).await?;
+        }
+        works.push(work);
+    }
+    Ok(works)
+}
+
+/// One after the other: what comes later is not begun where something before it failed.
+async fn chain(works: Vec<Work<'_>>, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+    for work in works {
+        work.done(interrupts, say).await?;
     }
     Ok(())
 }

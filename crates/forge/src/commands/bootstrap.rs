@@ -28,7 +28,8 @@ use super::selection::{self, Usable};
 use crate::account;
 use crate::bootstrap::bus::{self, Standing};
 use crate::bootstrap::root::{Rooting, brings};
-use crate::bootstrap::{self as own, Events, Wanted, bootstrap, signatures};
+use crate::bootstrap::triggers::{self, Events};
+use crate::bootstrap::{self as own, Wanted, bootstrap, signatures};
 use crate::cli::Global;
 use crate::cluster::{Cluster, ClusterArguments, MANAGER};
 use crate::install::{self, Charts, Compared, Installing, Outcome, Phase, TIMEOUT};
@@ -465,13 +466,13 @@ async fn checked(
     objects.extend(render::receipts(&places, &purpose.environments));
     let (mut signed, mut unwanted, mut heard) = (false, Vec::new(), Standing::Well);
     if let Some(events) = events
-        && own::undefined(&cluster).await?.is_none()
+        && triggers::undefined(&cluster).await?.is_none()
     {
-        let triggers = events.objects(&places);
-        heard = bus::look(&cluster, &places, &triggers).await?;
-        objects.extend(triggers);
+        let starting = events.objects(&places);
+        heard = bus::look(&cluster, &places, &starting).await?;
+        objects.extend(starting);
         signed = events.pushes();
-        unwanted = own::unwanted(&cluster, &places, events).await?;
+        unwanted = triggers::unwanted(&cluster, &places, events).await?;
     }
     // Where Argo CD is somebody else's, its AppProjects are among what is lacking.
     let projects: &[EnvironmentName] = if purpose.handed { &[] } else { projects };

@@ -111,7 +111,7 @@ pub(super) async fn deploy(
                 phase_one::installed(&cluster, (inputs, options), &data, &parts, &before, interrupts, say).await?;
                 // Where nothing was installed.
                 before.keep(&cluster, &mut tell).await?;
-                unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done)).await
+                unless_stopped(interrupts, prepared(&cluster, to, &desired, inputs, done, note)).await
             };
             session.phase(traces, BOOTSTRAP, None, work).await?;
         }

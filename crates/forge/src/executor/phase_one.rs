@@ -23,7 +23,8 @@ use super::{Options, Stopped};
 use crate::account::{self, Stored};
 use crate::argocd::{ACCOUNT, ArgoCd};
 use crate::bootstrap::root::{self, Rooting};
-use crate::bootstrap::{Events, Wanted, administrator, bootstrap};
+use crate::bootstrap::triggers::{self, Events};
+use crate::bootstrap::{Wanted, administrator, bootstrap};
 use crate::cluster::{Cluster, ClusterError, for_programs, path};
 use crate::install::{self, Charts, Installing, Outcome, Phase, TIMEOUT};
 use crate::interrupt::Interrupts;
@@ -63,6 +64,7 @@ pub(super) async fn looked(
                 && has_token(cluster, workflows, mounted, warn).await?
                 && root_is_settled(cluster, inputs, desired).await?
                 && administrator_is_settled(cluster, desired).await?
+                && triggers_are_settled(cluster, places, inputs, desired).await?
         }
         _ => false,
     };
@@ -152,6 +154,20 @@ async fn administrator_is_settled(cluster: &Cluster, desired: &Desired) -> Resul
         return Ok(true);
     }
     Ok(!administrator::is_due(cluster, argocd).await?)
+}
+
+/// What starts runs by itself is as the repository asks for it now. Whoever may not change it, as the account of a run, leaves it
+/// as it is.
+async fn triggers_are_settled(
+    cluster: &Cluster,
+    places: &Places,
+    inputs: &Inputs,
+    desired: &Desired,
+) -> Result<bool, Failure> {
+    if !may(cluster, &places.workflows, ("argoproj.io", "sensors"), "patch").await? {
+        return Ok(true);
+    }
+    triggers::are_settled(cluster, places, &events(desired, &inputs.environment)).await
 }
 
 /// Argo CD's token is there, another one is not due, and Argo CD does not refuse it. Whoever has it mounted and may not replace it,
@@ -264,7 +280,8 @@ fn events<'d>(desired: &'d Desired, environment: &EnvironmentName) -> Events<'d>
     Events::new(&repository.installation, files.map(|files| &files.environment).into_iter().collect())
 }
 
-/// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made.
+/// Makes what is Forge's own, for one environment, and applies the root file. `done` hears of everything that was made, `note` of
+/// what is left for somebody to do.
 ///
 /// # Errors
 /// When something may not be made, or Argo is not there.
@@ -273,7 +290,8 @@ pub(super) async fn prepared(
     places: Places,
     desired: &Desired,
     inputs: &Inputs,
-    mut done: impl FnMut(&str),
+    done: impl FnMut(&str),
+    note: impl FnMut(&str),
 ) -> Result<(), Failure> {
     let environment = &inputs.environment;
     let environments = vec![environment.clone()];
@@ -284,9 +302,7 @@ pub(super) async fn prepared(
     let handed = !installed;
     let wanted =
         Wanted { cluster, places, environments, held, server, token, lifetime, events, root, handed, installed };
-    for note in bootstrap(&wanted, &mut done).await? {
-        done(&note);
-    }
+    bootstrap(&wanted, done).await?.iter().map(String::as_str).for_each(note);
     Ok(())
 }
 
@@ -371,20 +387,22 @@ mod tests {
     }
 
     /// A cluster that is prepared for `dev`, with an Argo CD at the same address: `replaces` is whether the account may replace the
-    /// token, `accepts` whether Argo CD accepts it.
-    async fn served(replaces: bool, accepts: bool) -> (Cluster, String) {
+    /// token, `accepts` whether Argo CD accepts it, `more` what else is there.
+    async fn served(replaces: bool, accepts: bool, more: Vec<(String, Value)>) -> (Cluster, String) {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (places, environment): (_, EnvironmentName) = (Places::default(), "dev".parse().unwrap());
         let plugin = json!({"metadata": {"annotations": {IMAGE_ANNOTATION: places.image}}});
         let receipt = render::receipts(&places, std::slice::from_ref(&environment)).remove(0).object;
         let who = if accepts { json!({"username": "forge"}) } else { json!({}) };
-        let answers = BTreeMap::from([
+        let own = [
             ("/api/v1/namespaces/argo/configmaps/forge-executor-plugin", plugin),
             ("/api/v1/namespaces/argo/configmaps/forge-bootstrap-dev", receipt),
             ("/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/dev", json!({})),
             ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"status": {"allowed": replaces}})),
             ("/api/v1/session/userinfo", who),
-        ]);
+        ];
+        let own = own.into_iter().map(|(path, answer)| (path.to_owned(), answer));
+        let answers: BTreeMap<String, Value> = own.chain(more).collect();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -412,6 +430,42 @@ mod tests {
         (Cluster::reach(&access, "KUBECONFIG_DATA").await.unwrap(), address)
     }
 
+    #[tokio::test]
+    async fn phase_one_is_done_again_when_the_repository_asks_for_other_triggers_than_there_are() {
+        let (desired, places) = (desired(None), Places::default());
+        let crd = |name: &str| {
+            (format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.argoproj.io"), json!({}))
+        };
+        let told = ("/api/v1/namespaces/argo/configmaps".to_owned(), json!({"items": []}));
+        let definitions = || [["eventbus", "eventsources", "sensors"].map(crd).to_vec(), vec![told.clone()]].concat();
+        let there = |object: Value, collection: &str| {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap().to_owned();
+            (path::object(collection, &name), object)
+        };
+        let wanted = events(&desired, &"dev".parse().unwrap()).objects(&places);
+        let wanted: Vec<_> = wanted.into_iter().map(|placed| there(placed.object, &placed.collection)).collect();
+        let secret = ("/api/v1/namespaces/argo/secrets/forge-webhook".to_owned(), json!({}));
+        let labels = json!({"app.kubernetes.io/managed-by": "forge"});
+        let clock = json!({"metadata": {"name": "forge-at-dev", "labels": labels}});
+        let clock = there(clock, "/apis/argoproj.io/v1alpha1/namespaces/argo/eventsources");
+        let all = || [definitions(), wanted.clone(), vec![secret.clone()]].concat();
+        let now = Timestamp::now().as_second();
+        for (what, more, settled) in [
+            ("no Argo Events", Vec::new(), true),
+            ("none of them", definitions(), false),
+            ("all of them", all(), true),
+            ("no key", [definitions(), wanted.clone()].concat(), false),
+            ("one too many", [all(), vec![clock]].concat(), false),
+        ] {
+            for may in [true, false] {
+                let (cluster, address) = served(may, true, more.clone()).await;
+                let folder = mount(&address, now - 60, now + 86_400);
+                let looked = looked(&cluster, &inputs(), &desired, Some(folder.path()), "IMAGE", |_| {}).await.unwrap();
+                assert_eq!(matches!(looked, Prepared::Yes(_)), settled || !may, "{what}, {may}");
+            }
+        }
+    }
+
     /// The Secret of the account as it is mounted, with a token of this life.
     fn mount(address: &str, issued: i64, expires: i64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -437,7 +491,7 @@ mod tests {
             (1, 29, false, Some("is refused by Argo CD")),
         ] {
             for replaces in [true, false] {
-                let (cluster, address) = served(replaces, accepts).await;
+                let (cluster, address) = served(replaces, accepts, Vec::new()).await;
                 let folder = mount(&address, now - since * DAY, now + left * DAY);
                 let said = RefCell::new(Vec::new());
                 let warn = |line: &str| said.borrow_mut().push(line.to_owned());

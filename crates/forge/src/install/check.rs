@@ -22,7 +22,8 @@ use super::{Installing, lock};
 use crate::account::Stored;
 use crate::bootstrap::bus::Standing;
 use crate::bootstrap::root::{Found as Rooted, look};
-use crate::bootstrap::{SHORTEST_SECRET, administrator, key_length, signatures};
+use crate::bootstrap::triggers::{SHORTEST_SECRET, key_length};
+use crate::bootstrap::{administrator, signatures};
 use crate::cluster::{Cluster, ClusterError, path};
 
 /// What is Forge's own.

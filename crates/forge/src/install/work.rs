@@ -102,20 +102,31 @@ impl Work<'_> {
         failpoint::write(&format!("helm {command} {}", self.part.wanted.chart.name));
     }
 
-    async fn step(&self) -> Result<Step, Halt> {
+    pub(super) async fn step(&self) -> Result<Step, Halt> {
         Ok(found(self.phase.cluster, &self.part.wanted).await?.step(&self.part.wanted)?)
     }
 
-    /// The six steps.
-    pub(super) async fn done(mut self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
-        let wanted = &self.part.wanted;
-        if self.step().await?.is_done() {
-            return unchanged(self.phase, self.part, interrupts, say).await;
+    /// Gets the chart, once, and sees whether it renders; writes nothing to the cluster.
+    pub(super) async fn fetch(&mut self, interrupts: &mut Interrupts) -> Result<(), Halt> {
+        if !self.chart.is_empty() {
+            return Ok(());
         }
         let chart = self.helm.at_hand(&self.part.source, interrupts).await;
         self.chart = chart.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
         let rendered = self.helm.template(self.release(), self.made(), interrupts).await;
         rendered.map_err(|error| halted(&error, |error| self.chart_failure(error)))?;
+        Ok(())
+    }
+
+    /// The six steps.
+    pub(super) async fn done(mut self, interrupts: &mut Interrupts, say: &mut dyn FnMut(&str)) -> Result<(), Halt> {
+        let part = self.part;
+        let wanted = &part.wanted;
+        if self.step().await?.is_done() {
+            return unchanged(self.phase, self.part, interrupts, say).await;
+        }
+        // Somebody may have changed what needed nothing a moment ago.
+        self.fetch(interrupts).await?;
         let mut step = self.repaired(interrupts, say).await?;
         let mut same = false;
         let there = match &step {
@@ -401,7 +412,10 @@ impl Work<'_> {
 
     fn chart_failure(&self, error: &HelmError) -> Failure {
         let (title, values) = (self.part.wanted.component.title(), values_path(self.part.wanted.component));
-        Failure::new(Code::ChartUnusable, format!("the chart of {title} cannot be used; nothing was changed: {error}"))
-            .hint(format!("--charts says where charts are, {values} what they are given"))
+        Failure::new(
+            Code::ChartUnusable,
+            format!("the chart of {title} cannot be used, and nothing of it was changed: {error}"),
+        )
+        .hint(format!("--charts says where charts are, {values} what they are given"))
     }
 }

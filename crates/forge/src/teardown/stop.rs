@@ -15,7 +15,7 @@ use forge_core::teardown::{Creator, RemovalRecord, brings, creator, exclusion, p
 use serde_json::{Value, json};
 
 use super::{SHOWN, Teardown, at_version, name_of, stuck, surely, uid_of};
-use crate::bootstrap::starting;
+use crate::bootstrap::triggers::starting;
 use crate::cluster::{Owned, path};
 use crate::failpoint;
 

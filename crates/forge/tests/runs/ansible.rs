@@ -6,9 +6,8 @@
 //! the executor goes on to a run, whose records and windows would have to be told apart from what was compared.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use forge_testkit::platform::mark;
 use forge_testkit::sandbox::{Ended, eventually, run};
@@ -51,7 +50,7 @@ fn ansible_playbook() -> PathBuf {
 
 /// Runs the role.
 fn role(bare: &Bare, more: &Value) -> Ended {
-    let playbook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/ansible/bootstrap.yml");
+    let playbook = forge_testkit::checkout().join("deploy/ansible/bootstrap.yml");
     let (platform, sandbox) = (bare.environment.platform, bare.sandbox());
     let mut variables = json!({
         "forge_bootstrap_repository": bare.environment.repository.folder(),
@@ -200,7 +199,7 @@ fn differences(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) 
 
 /// Fails with everything that differs. What controllers fill in comes in a moment.
 fn same(bare: &Bare, by_forge: &BTreeMap<String, Value>) {
-    eventually("the role made what forge makes", Duration::from_secs(60), || {
+    eventually("the role made what forge makes", PATIENCE, || {
         let by_role = objects(bare);
         let mut found = Vec::new();
         for name in by_forge.keys().chain(by_role.keys()).collect::<BTreeSet<_>>() {

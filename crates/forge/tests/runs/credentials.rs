@@ -97,6 +97,8 @@ fn other_requests(project: &str, application: &str) -> Vec<(&'static str, String
     let action = json!({
         "namespace": application, "resourceName": "only", "version": "v1", "kind": "ConfigMap", "action": "restart",
     });
+    let details = json!({"source": spec["source"], "appName": application, "appProject": project});
+    let other = || Some(json!({"repo": "https://git.example.com/other.git"}));
     let password = json!({"name": "admin", "currentPassword": "x", "newPassword": "another-pass-word"});
     vec![
         ("POST", "/applications".to_owned(), Some(whole("forge-other"))),
@@ -116,10 +118,14 @@ fn other_requests(project: &str, application: &str) -> Vec<(&'static str, String
         ("DELETE", named(""), None),
         ("POST", named("/roles/any/token"), Some(json!({"project": project, "role": "any", "expiresIn": 60}))),
         ("GET", format!("/repositories/{repository}"), None),
-        ("POST", "/repositories".to_owned(), Some(json!({"repo": "https://git.example.com/other.git"}))),
+        ("POST", "/repositories".to_owned(), other()),
+        ("PUT", format!("/repositories/{repository}"), other()),
         ("DELETE", format!("/repositories/{repository}"), None),
-        ("POST", "/write-repositories".to_owned(), Some(json!({"repo": "https://git.example.com/other.git"}))),
+        ("POST", format!("/repositories/{repository}/appdetails"), Some(details)),
+        ("POST", "/write-repositories".to_owned(), other()),
         ("POST", "/repocreds".to_owned(), Some(json!({"url": "https://git.example.com"}))),
+        ("PUT", "/repocreds/https%3A%2F%2Fgit.example.com".to_owned(), Some(json!({"url": "https://git.example.com"}))),
+        ("DELETE", "/repocreds/https%3A%2F%2Fgit.example.com".to_owned(), None),
         ("GET", format!("/clusters/{cluster}"), None),
         ("POST", "/clusters".to_owned(), Some(json!({"server": "https://other.example.com", "name": "other"}))),
         ("PUT", format!("/clusters/{cluster}"), Some(json!({"server": "https://kubernetes.default.svc"}))),
@@ -132,6 +138,7 @@ fn other_requests(project: &str, application: &str) -> Vec<(&'static str, String
         ("GET", "/gpgkeys".to_owned(), None),
         ("POST", "/gpgkeys".to_owned(), Some(json!({"keyData": "x"}))),
         ("DELETE", "/gpgkeys?keyID=0123456789ABCDEF".to_owned(), None),
+        ("POST", "/applicationsets/generate".to_owned(), Some(json!({"applicationSet": set}))),
         ("POST", "/applicationsets".to_owned(), Some(set)),
         ("GET", "/account/admin".to_owned(), None),
         ("POST", "/account/admin/token".to_owned(), Some(json!({"name": "admin", "expiresIn": 60}))),
@@ -166,6 +173,12 @@ fn the_token_can_get_and_sync_applications_and_nothing_else_but_its_own_account(
         if code != 200 {
             odd.push(format!("{method} {path}: {code} {answer}"));
         }
+    }
+    // A rollback is a sync to Argo CD, which has no other word for it: it is not refused, and there is nothing to go back to.
+    let (code, answer) =
+        ask(&token, "POST", &format!("/applications/{application}/rollback"), Some(&json!({"id": 99})));
+    if code == 403 || !answer.contains("99") {
+        odd.push(format!("rollback: {code} {answer}"));
     }
     // Everything that its policy could say.
     for resource in RESOURCES {

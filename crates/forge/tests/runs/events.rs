@@ -89,7 +89,7 @@ impl Ordered {
     fn new(test: &str) -> Self {
         let environment = platform().environment(test);
         let mut options = environment.options();
-        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("2m".to_owned(), "4m".to_owned()));
         let nodes = [
             TwinNode::new("first", &[], vec![config_map("first", "1")]),
             TwinNode::new("second", &["first"], vec![deployment("second", &options.image, 1, &[])]),

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use base64::Engine as _;
+use forge_core::format::schema;
 use forge_testkit::http::{Request, reply};
 use forge_testkit::platform::{attempts, mark};
 use forge_testkit::sandbox::eventually;
@@ -232,6 +234,59 @@ fn from_outside_it_takes_a_kubeconfig_and_told_to_stop_it_stops_and_says_so() {
     let pushed = format!("PUT /metrics/job/forge-executor/environment/{} ", stage.environment.name);
     let mut pushes = heard.iter().filter(|request| request.starts_with(&pushed));
     assert!(pushes.any(|request| request.contains(&proven)), "{heard:#?}\n{said}");
+}
+
+/// What it reports, where it ends well, and its log.
+fn reported(command: &mut Command, folder: &Path) -> (Value, String) {
+    let output = command.output().unwrap();
+    let said = fs::read_to_string(folder.join("stderr")).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let validator = jsonschema::validator_for(schema("runreport").unwrap().as_value()).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&report).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}: {report:#}");
+    (report, said)
+}
+
+#[test]
+fn a_dry_run_a_graph_that_is_given_and_a_scope_count_and_what_it_reports_fits_its_schema() {
+    let stage = stage("given", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (stage.options.id("first"), stage.options.id("second"));
+    let flags = ["--metrics-listen", "127.0.0.1:0"];
+    let (report, said) = reported(outside(&stage, folder.path(), &flags).env("DRY_RUN", "true"), folder.path());
+    assert_eq!(report["verdict"], "dry run", "{report:#}\n{said}");
+    assert_eq!((stage.runs(), stage.syncs("first")), (Vec::<String>::new(), 0), "{said}");
+    // The kubeconfig as text and not as a file; a graph of one node in place of the repository's two; and a trace to belong to.
+    let graph = folder.path().join("dag.yaml");
+    let text = json!({
+        "apiVersion": "forge.projectcatalyst.io/v1alpha1", "kind": "DependencyGraph",
+        "spec": {"stacks": [{"name": "all", "apps": [{"application": first}]}]},
+    });
+    fs::write(&graph, text.to_string()).unwrap();
+    let kubeconfig = fs::read(&stage.environment.platform.sandbox.kubeconfig).unwrap();
+    let kubeconfig = base64::engine::general_purpose::STANDARD.encode(kubeconfig);
+    let (telemetry, heard) = collector();
+    let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let junit = folder.path().join("report.xml");
+    let files = ["--dag", graph.to_str().unwrap(), "--report-junit", junit.to_str().unwrap()];
+    let mut command = outside(&stage, folder.path(), &[&flags[..], &files].concat());
+    command.env_remove("KUBECONFIG_PATH").env("KUBECONFIG_DATA", kubeconfig);
+    command.env("TRACE_ID", trace).env("SPAN_ID", parent).env("OTEL_EXPORTER_OTLP_ENDPOINT", &telemetry);
+    let (report, said) = reported(&mut command, folder.path());
+    assert_eq!((&report["statistics"]["nodes"], &report["statistics"]["proven"]), (&json!(1), &json!(1)), "{report:#}");
+    assert_eq!((stage.syncs("first"), stage.syncs("second")), (1, 0), "{said}");
+    let cases = fs::read_to_string(junit).unwrap();
+    assert!(cases.contains(&first) && !cases.contains(&second) && !cases.contains("<failure"), "{cases}");
+    let spans = heard.lock().unwrap().join("\n");
+    for wanted in [format!("\"traceId\":\"{trace}\""), format!("\"parentSpanId\":\"{parent}\""), first] {
+        assert!(spans.contains(&wanted), "{wanted}: {spans}\n{said}");
+    }
+    // Its predecessor is proven, and nothing else is looked at.
+    let scope = format!("app:{second}");
+    let (report, said) = reported(outside(&stage, folder.path(), &flags).env("TARGET_SCOPE", &scope), folder.path());
+    assert_eq!(report["scope"], scope, "{said}");
+    assert_eq!((stage.syncs("first"), stage.syncs("second")), (1, 1), "{said}");
 }
 
 #[test]

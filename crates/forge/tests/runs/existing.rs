@@ -45,7 +45,7 @@ impl Existing {
         static PLATFORM: OnceLock<Platform> = OnceLock::new();
         let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("existing");
         let mut options = environment.options();
-        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("2m".to_owned(), "4m".to_owned()));
         let nodes = [
             TwinNode::new("base", &[], vec![deployment("base", &options.image, 1, &[])]),
             TwinNode::new("top", &["base"], vec![config_map("top", "1")]),

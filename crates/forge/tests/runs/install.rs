@@ -40,7 +40,7 @@ impl Bare {
         static PLATFORM: OnceLock<Platform> = OnceLock::new();
         let environment = PLATFORM.get_or_init(|| Platform::bare(NAME)).environment("install");
         let mut options = environment.options();
-        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("2m".to_owned(), "4m".to_owned()));
         let node =
             |name: &str, before: &[&str]| TwinNode::new(name, before, vec![deployment(name, &options.image, 1, &[])]);
         let nodes = [node("first", &[]), node("second", &["first"])];
@@ -289,6 +289,7 @@ fn a_bare_cluster_gets_its_argo_whatever_happens_on_the_way() {
         check.stdout
     );
     assert_eq!(written(bare.sandbox(), since, &who), Vec::<String>::new());
+    nothing_begins_without_all_charts(&bare);
 
     // Killed at three places: before anything; with the Lease taken and the first chart installed, before its receipt; with
     // everything made but a token that is not stored yet.
@@ -420,7 +421,7 @@ fn repaired(bare: &Bare) {
     helm.args(["upgrade", "argo-events"]).arg(bare.sandbox().charts.join("argo-events"));
     helm.args(["-n", "argo-events", "--set", "global.image.tag=v0.0.0-nowhere", "--wait", "--timeout", "5m"]);
     let mut helm = helm.env("KUBECONFIG", &bare.sandbox().kubeconfig).stdout(Stdio::null()).spawn().unwrap();
-    eventually("helm is on its way", Duration::from_secs(60), || {
+    eventually("helm is on its way", PATIENCE, || {
         let newest = bare.releases("argo-events").pop().unwrap();
         if newest.1 == "pending-upgrade" { Ok(()) } else { Err(format!("{newest:?}")) }
     });
@@ -437,18 +438,38 @@ fn repaired(bare: &Bare) {
     indexed(bare);
 }
 
-/// What is gone comes back from a repository with an index: charts are found there by name and exact version and held against
-/// its digests, and whatever is wrong is told before anything is changed.
-fn indexed(bare: &Bare) {
-    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+/// A folder with these charts as a repository of charts has them, and its index.
+fn packaged(bare: &Bare, releases: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
     let helm = |command: &[&str], more: &Path| {
         let ended = run(Command::new(&bare.sandbox().helm).args(command).arg(more).current_dir(folder.path()), None);
         assert_eq!(ended.code, 0, "helm {command:?}: {}", ended.stderr);
     };
-    for release in RELEASES {
+    for release in releases {
         helm(&["package"], &bare.sandbox().charts.join(release));
     }
     helm(&["repo", "index"], folder.path());
+    folder
+}
+
+/// The last chart cannot be had: nothing is installed of what comes before it, and no namespace is made.
+fn nothing_begins_without_all_charts(bare: &Bare) {
+    let folder = packaged(bare, &RELEASES[..2]);
+    let url = http::serve_folder(folder.path()).unwrap();
+    let repository = bare.environment.repository.folder();
+    let refused = run(&mut bare.bootstrapping_from(Path::new(&url), repository, &[]), None);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    for said in ["FORGE-B019", "the chart of Argo Events cannot be used, and nothing of it was changed"] {
+        assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+    }
+    let there = bare.sandbox().kubectl(&["get", "namespaces", "-o", "name"]);
+    assert!(!there.lines().any(|line| PLACES.contains(&line.trim_start_matches("namespace/"))), "{there}");
+}
+
+/// What is gone comes back from a repository with an index: charts are found there by name and exact version and held against
+/// its digests, and whatever is wrong is told before anything is changed.
+fn indexed(bare: &Bare) {
+    let (folder, elsewhere) = (packaged(bare, &RELEASES), tempfile::tempdir().unwrap());
     let (index, archive) = (folder.path().join("index.yaml"), folder.path().join("argo-cd-9.2.0.tgz"));
     let good = [std::fs::read(&index).unwrap(), std::fs::read(&archive).unwrap()];
     let plant = |text: &[u8], bytes: &[u8]| {
@@ -476,7 +497,7 @@ fn indexed(bare: &Bare) {
         plant(index, archive);
         let refused = bootstrap();
         assert_eq!(refused.code, 3, "{why}: {}", refused.stderr);
-        for said in ["FORGE-B019", "the chart of Argo CD cannot be used; nothing was changed", why.as_str()] {
+        for said in ["FORGE-B019", "the chart of Argo CD cannot be used, and nothing of it was changed", why.as_str()] {
             assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
         }
     }

@@ -12,9 +12,8 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use forge_core::digest::{CommitId, Digest};
 use forge_core::render::{ENVIRONMENT_LABEL, REGISTRY_SECRET};
@@ -31,13 +30,11 @@ use serde_json::Value;
 
 use crate::executor_job::verdict;
 use crate::install::Bare;
-use crate::stage;
+use crate::stage::PATIENCE;
 
 const ENVIRONMENT: &str = "releases";
 /// Each waits for the one before it.
 const NODES: [&str; 3] = ["first", "second", "third"];
-/// How long Argo CD may take to compare, and pods to start.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A bare cluster, a repository whose projects have releases, and where these are.
 struct Shop {
@@ -77,7 +74,7 @@ impl Shop {
     /// With a release of every node, and a cluster that is prepared for them.
     fn prepared() -> (Self, BTreeMap<String, Pointer>) {
         let mut shop = Self::empty(ENVIRONMENT);
-        shop.options.timeouts = Some(("60s".to_owned(), "90s".to_owned()));
+        shop.options.timeouts = Some(("2m".to_owned(), "4m".to_owned()));
         let image = shop.options.image.clone();
         let pointers: BTreeMap<String, Pointer> =
             NODES.iter().map(|node| ((*node).to_owned(), shop.release(node, "one", &image))).collect();
@@ -276,7 +273,7 @@ impl Shop {
         let label = format!("{ENVIRONMENT_LABEL}={}", self.options.environment);
         let sandbox = self.bare.sandbox();
         sandbox.kubectl(&["delete", "namespaces", "-l", &label, "--ignore-not-found", "--wait=false"]);
-        eventually("the namespaces of the projects are gone", stage::PATIENCE, || {
+        eventually("the namespaces of the projects are gone", PATIENCE, || {
             let left = sandbox.kubectl(&["get", "namespaces", "-l", &label, "-o", "name"]);
             if left.trim().is_empty() { Ok(()) } else { Err(left) }
         });
@@ -346,7 +343,7 @@ fn run_image(pods: &Pods, image: &str) -> bool {
 
 /// Keys of the core's tests.
 fn key(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../forge-core/tests/keys").join(name)
+    forge_testkit::checkout().join("crates/forge-core/tests/keys").join(name)
 }
 
 /// A policy of the repository: everything must be signed by `ci`.
@@ -555,7 +552,7 @@ fn by_a_job(shop: &Shop) {
     assert_eq!(made.code, 0, "{}", made.stderr);
     let target = format!("job/{name}");
     let written = || sandbox.try_kubectl(&["logs", "-n", "argo", &target, "--tail=-1"], None).stdout;
-    eventually(&format!("Job {name} is done"), stage::PATIENCE, || {
+    eventually(&format!("Job {name} is done"), PATIENCE, || {
         let conditions = shop.bare.json(&["get", "job", &name, "-n", "argo"])["status"]["conditions"].clone();
         let is = |kind: &str| {
             let mut found = conditions.as_array().into_iter().flatten();
