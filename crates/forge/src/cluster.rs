@@ -17,12 +17,12 @@ use forge_core::failure::Failure;
 use forge_core::name::clip;
 use forge_core::preflight::Looked;
 use http::{Method, Request};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 pub(crate) use connect::{ClusterArguments, for_programs};
-pub(crate) use kinds::{Kinds, discovered};
+pub(crate) use kinds::{Kinds, discovered, unknown};
 pub(crate) use watch::{Kept, Store, Watch};
 
 /// The field manager of everything that is applied.
@@ -267,6 +267,17 @@ impl Cluster {
     pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value, ClusterError> {
         let uri = format!("{path}?fieldManager={MANAGER}");
         self.send(Method::PATCH, &uri, "application/merge-patch+json", patch.to_string().into_bytes()).await
+    }
+
+    /// The same, where nobody reads what became of the object: of a large one only the metadata comes back.
+    pub(crate) async fn merge_unread(&self, path: &str, patch: &Value) -> Result<(), ClusterError> {
+        let uri = format!("{path}?fieldManager={MANAGER}");
+        let request = Request::patch(&uri)
+            .header("content-type", "application/merge-patch+json")
+            .header("accept", metadata("PartialObjectMetadata"))
+            .body(patch.to_string().into_bytes());
+        let request = request.map_err(|error| ClusterError::Unreachable(error.to_string()))?;
+        within(&uri, async { Ok(self.client.request::<IgnoredAny>(request).await?) }).await.map(|_| ())
     }
 
     /// Makes our fields of an object what they are here (server-side apply).

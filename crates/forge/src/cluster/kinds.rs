@@ -94,14 +94,17 @@ impl Kinds {
         Ok(None)
     }
 
-    /// The kinds that a person means by a name.
-    pub(crate) async fn meant(&self, target: &Target) -> Result<Vec<Kind>, ClusterError> {
+    /// The kinds that a person means by a name, as far as it is known what is served, and the first group that is not known and
+    /// could have one of them too: that some other group is down is no reason not to find a kind.
+    pub(crate) async fn meant(&self, target: &Target) -> Result<(Vec<Kind>, Option<Gap>), ClusterError> {
         let of = |kind: &&Kind| {
             kind.kind == target.kind
                 && target.group.as_ref().is_none_or(|group| *group == kind.group)
                 && kind.namespaced != target.namespace.is_empty()
         };
-        Ok(self.all().await?.iter().filter(of).cloned().collect())
+        let hides = |gap: &Gap| target.group.as_ref().is_none_or(|group| gap.what.split('/').next() == Some(group));
+        let (all, gaps) = self.listed().await?;
+        Ok((all.iter().filter(of).cloned().collect(), gaps.into_iter().find(hides)))
     }
 
     /// All kinds that can be listed and deleted, each in the version that the server prefers.
@@ -109,17 +112,25 @@ impl Kinds {
     /// # Errors
     /// When it is not known what a group serves.
     pub(crate) async fn all(&self) -> Result<Arc<Vec<Kind>>, ClusterError> {
+        let (all, gaps) = self.listed().await?;
+        match gaps.first() {
+            None => Ok(all),
+            Some(gap) => Err(ClusterError::Unreachable(unknown(gap))),
+        }
+    }
+
+    /// The same, and what is not known; asked for again while that is anything.
+    async fn listed(&self) -> Result<(Arc<Vec<Kind>>, Vec<Gap>), ClusterError> {
         let mut all = self.all.lock().await;
         if let Some(known) = all.as_ref() {
-            return Ok(known.clone());
+            return Ok((known.clone(), Vec::new()));
         }
         let (found, gaps) = discovered(&self.cluster).await?;
-        if let Some(Gap { what, why }) = gaps.first() {
-            return Err(ClusterError::Unreachable(format!("what `{what}` serves is not known: {why}")));
-        }
         let found = Arc::new(found);
-        *all = Some(found.clone());
-        Ok(found)
+        if gaps.is_empty() {
+            *all = Some(found.clone());
+        }
+        Ok((found, gaps))
     }
 
     /// The same without what was remembered: definitions go.
@@ -127,6 +138,11 @@ impl Kinds {
         self.known.lock().await.clear();
         *self.all.lock().await = None;
     }
+}
+
+/// How it is said that nobody knows what a group has.
+pub(crate) fn unknown(gap: &Gap) -> String {
+    format!("what `{}` serves is not known: {}", gap.what, gap.why)
 }
 
 /// The versions that a group serves, as it says itself; nothing where it says none.
@@ -184,6 +200,48 @@ mod tests {
         let group = serde_json::json!({"versions": [{"version": "v1"}, {"version": "v1beta1"}, {}]});
         assert_eq!(versions_of(&group), Some(vec!["v1", "v1beta1"]));
         assert_eq!(versions_of(&serde_json::json!({"kind": "Status"})), None);
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_found_although_another_group_is_down_and_that_is_told_where_it_may_have_one_too() {
+        use axum::response::IntoResponse as _;
+        use serde_json::json;
+
+        let kinds = |kind: &str| {
+            let verbs = ["get", "list", "delete"];
+            json!({"resources": [{"name": format!("{kind}s").to_lowercase(), "kind": kind, "namespaced": true, "verbs": verbs}]})
+        };
+        let router = axum::Router::new().fallback(move |uri: axum::http::Uri| async move {
+            let group = |name: &str| json!({"name": name, "versions": [{"version": "v1"}]});
+            match uri.path() {
+                "/apis" => {
+                    axum::Json(json!({"groups": [group("a.example.com"), group("down.example.com")]})).into_response()
+                }
+                "/api/v1" => axum::Json(kinds("ConfigMap")).into_response(),
+                "/apis/a.example.com/v1" => axum::Json(kinds("Widget")).into_response(),
+                _ => axum::http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let known = Kinds::new(&Cluster::at(&address).unwrap());
+        let hidden = Some("down.example.com/v1");
+        for (target, groups, gap) in [
+            ("Widget.a.example.com/shop/main", vec!["a.example.com"], None),
+            ("Widget/shop/main", vec!["a.example.com"], hidden),
+            ("ConfigMap/shop/main", vec![""], hidden),
+            ("Gadget.down.example.com/shop/main", vec![], hidden),
+            ("Gadget.a.example.com/shop/main", vec![], None),
+        ] {
+            let (found, unknown) = known.meant(&target.parse().unwrap()).await.unwrap();
+            assert_eq!(found.iter().map(|kind| kind.group.as_str()).collect::<Vec<_>>(), groups, "{target}");
+            assert_eq!(unknown.as_ref().map(|gap| gap.what.as_str()), gap, "{target}");
+        }
+        assert!(
+            matches!(known.all().await, Err(ClusterError::Unreachable(why)) if why.contains("down.example.com/v1"))
+        );
     }
 
     #[test]

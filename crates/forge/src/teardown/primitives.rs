@@ -157,10 +157,6 @@ async fn installed(
         for part in &going {
             teardown.undefine(*part, record).await?;
         }
-        // Whoever begins again has something to compare with until here.
-        if tools.inside.is_none() {
-            teardown.remove_snapshot().await?;
-        }
         Ok::<_, Failure>(())
     };
     let done = unless_told(interrupts, after_helm).await?;
@@ -393,7 +389,10 @@ impl Teardown<'_> {
             } else {
                 path::named(group, version, workflows, plural)
             };
-            for found in self.served(&collection, &format!("{MANAGED_BY}=forge")).await? {
+            let mut all = self.served(&collection, &format!("{MANAGED_BY}=forge")).await?;
+            // The newest run last: it says that those before it are over, also to whoever comes after one that was killed here.
+            all.sort_by_key(|found| found.pointer("/metadata/creationTimestamp").map(Value::to_string));
+            for found in all {
                 // A receipt says what is left to do, what Helm keeps of its releases is how they go, the snapshot is what the
                 // end is compared with, and two Leases are held: all of them later.
                 let label = |key: &str| found.pointer("/metadata/labels")?.get(key)?.as_str();
@@ -524,7 +523,8 @@ impl Teardown<'_> {
                 Some(remnant) => record.borrow_mut().orphan(shown, remnant.told(Timestamp::now())),
             }
         }
-        Ok(())
+        // Whoever begins again has something to compare with until here.
+        if inside.is_none() { self.remove_snapshot().await } else { Ok(()) }
     }
 
     /// Removes one object that is ours, and waits until it is gone.

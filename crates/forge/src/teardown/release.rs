@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Environment, Teardown, at_version, name_of};
-use crate::cluster::path;
+use crate::cluster::{path, unknown};
 use crate::failpoint;
 
 /// What the garbage collector leaves alone what an object owns by.
@@ -49,11 +49,13 @@ impl Teardown<'_> {
         if target.kind == "Namespace" {
             return Err(unreleasable(target, "a namespace goes when what is in it is gone: name that"));
         }
-        let kinds = self.kinds.meant(target).await?;
-        let kind: &Kind = match kinds.as_slice() {
-            [kind] => kind,
-            [] => return Err(unreleasable(target, "the cluster serves no such kind in such a place")),
-            several => {
+        let (kinds, gap) = self.kinds.meant(target).await?;
+        let kind: &Kind = match (kinds.as_slice(), &gap) {
+            ([kind], _) => kind,
+            // Its group may be back before it is its turn; what is left of it is said at the end.
+            ([], Some(_)) => return Ok(None),
+            ([], None) => return Err(unreleasable(target, "the cluster serves no such kind in such a place")),
+            (several, _) => {
                 let groups: Vec<&str> = several.iter().map(|kind| kind.group.as_str()).collect();
                 return Err(unreleasable(target, &format!("several groups have this kind: {}", groups.join(", "))));
             }
@@ -64,6 +66,11 @@ impl Teardown<'_> {
         let remnant = Remnant::read(&target.to_string(), &live);
         if remnant.deleting.is_none() || remnant.finalizers.is_empty() {
             return Ok(None);
+        }
+        // It is not known what it may be among. The core has no name that a person could write.
+        if let Some(gap) = gap.filter(|_| target.group.is_none() && !kind.group.is_empty()) {
+            let why = format!("{}, and it may have this kind too: write `{}.{}`", unknown(&gap), kind.kind, kind.group);
+            return Err(unreleasable(target, &why));
         }
         if !own.has(target, kind, &live) {
             return Err(unreleasable(target, "it belongs to no node of this teardown"));
@@ -91,7 +98,11 @@ impl Teardown<'_> {
             if record.borrow().released.iter().any(|released| released.object == target.to_string()) {
                 continue;
             }
-            for kind in self.kinds.meant(target).await? {
+            let (kinds, gap) = self.kinds.meant(target).await?;
+            if let (true, Some(gap)) = (kinds.is_empty(), &gap) {
+                left.push(Kept { object: target.to_string(), why: unknown(gap) });
+            }
+            for kind in kinds {
                 let object = path::object(&kind.within(&target.namespace), &target.name);
                 if self.cluster.get(&object).await?.is_some() {
                     let why = "it was named with --release-finalizer, and nobody asked it to go".to_owned();

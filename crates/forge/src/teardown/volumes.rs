@@ -265,7 +265,11 @@ impl Teardown<'_> {
             let object = path::object(VOLUMES, &volume.name);
             if let Some(patch) = retained(volume) {
                 failpoint::write(&format!("PersistentVolume {} is retained", volume.name));
-                self.cluster.merge(&object, &patch).await?;
+                match self.cluster.merge(&object, &patch).await {
+                    // It went meanwhile, as the read below finds too.
+                    Err(error) if !error.is_missing() => return Err(error.into()),
+                    _ => {}
+                }
             }
         }
         let mut open = Vec::new();

@@ -2,8 +2,6 @@
 //! account that can only read, and the audit log shows no write. Then all of them are met by a removal: it ends in its time, names
 //! them, and takes nothing that is somebody else's. What an API server answers badly is planted in `tests/rehearse.rs`.
 
-use std::time::Duration;
-
 use forge_testkit::platform::{Platform, attempts, mark};
 use forge_testkit::sandbox::{Ended, Sandbox, eventually, run};
 use forge_testkit::twin::{TwinNode, config_map, deployment};
@@ -11,10 +9,8 @@ use serde_json::{Value, json};
 
 use crate::preflight::{Undo, undo};
 use crate::readers::kubeconfig;
-use crate::stage::{PATIENCE as LONG, Stage};
+use crate::stage::{PATIENCE, Stage};
 use crate::teardown::{Keeper, teardown};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn apply(sandbox: &Sandbox, objects: &[Value]) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
@@ -292,7 +288,7 @@ fn every_planted_wedge_is_foretold_with_its_fix_by_a_reader_and_nothing_is_writt
 
 /// Application of a node, as Argo CD knows it by now, lists these.
 fn managed(stage: &Stage, node: &str, names: &[&str]) {
-    eventually("Argo CD knows what was planted", LONG, || {
+    eventually("Argo CD knows what was planted", PATIENCE, || {
         let application = stage.environment.application(node);
         let resources = application["status"]["resources"].as_array().cloned().unwrap_or_default();
         let lacks = names.iter().find(|name| !resources.iter().any(|resource| resource["name"] == **name));

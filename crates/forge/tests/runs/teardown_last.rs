@@ -3,13 +3,14 @@
 //!
 //! `FORGE_CYCLES` says how often a platform comes and goes: `make soak` sets it.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use forge_testkit::campaign::number;
 use forge_testkit::sandbox::{Ended, eventually, run};
 use serde_json::{Value, json};
 
-use crate::install::Bare;
+use crate::install::{Bare, points, writes};
 use crate::stage::PATIENCE;
 
 /// What a cluster has, of kinds that no namespace takes along, and its namespaces.
@@ -20,7 +21,8 @@ fn cluster_wide(bare: &Bare) -> String {
 
 fn command(bare: &Bare) -> Command {
     let name = bare.environment.name.as_str();
-    let arguments = ["platform", "teardown", "-e", name, "--confirm", name, "-o", "json"];
+    // Who was killed holds the Lease until it has run out.
+    let arguments = ["platform", "teardown", "-e", name, "--confirm", name, "--wait", "-o", "json"];
     let mut command = bare.forge(bare.environment.repository.folder(), &arguments);
     command.arg("--helm").arg(&bare.sandbox().helm);
     command
@@ -73,11 +75,21 @@ fn with_the_last_environment_argo_and_its_definitions_go_and_a_second_time_nothi
     let bare = Bare::up();
     bare.clear();
     let before = cluster_wide(&bare);
-    let report = cycle(&bare);
+    come(&bare);
+    // Nodes and part of Argo are gone; the next one goes on from there.
+    assert_eq!(killed(&bare, "helm uninstall argo-cd"), Some(()));
+    let report = go(&bare);
     assert_eq!(before, cluster_wide(&bare), "{report:#}");
     let again = teardown(&bare);
     assert_eq!(again.code, 0, "{}\n{}", again.stdout, again.stderr);
     assert!(again.stdout.contains("nothing was there to remove"), "{}", again.stdout);
+}
+
+/// Dies before this write; nothing where it came to its end without it.
+fn killed(bare: &Bare, point: &str) -> Option<()> {
+    let ended = run(command(bare).env("FORGE_FAILPOINT", point), None);
+    assert!([-1, 0].contains(&ended.code), "{point}: {}\n{}", ended.stdout, ended.stderr);
+    (ended.code == -1).then_some(())
 }
 
 /// Told to stop when the last node is gone and its namespace is not: what all environments share stays for the next one.
@@ -124,4 +136,42 @@ fn however_often_a_platform_comes_and_goes_nothing_grows() {
         };
         assert_eq!(before, cluster_wide(&bare), "cycle {round}: {report:#}");
     }
+}
+
+/// One removal dies before each of its writes in turn: every process goes on where the one before it died. What a process that
+/// goes on does not write again is not met by it; then a platform comes anew for the points that are left.
+#[test]
+#[ignore = "takes over an hour; tools/soak runs it"]
+fn killed_before_any_write_of_a_removal_the_next_one_goes_on_and_nothing_is_left() {
+    let bare = Bare::up();
+    bare.clear();
+    let before = cluster_wide(&bare);
+    come(&bare);
+    let points = points(&writes(command(&bare), 0));
+    assert_eq!(before, cluster_wide(&bare));
+    // An account is made for it, what bootstrap made goes, three releases, definitions, namespaces.
+    let of = |start: &str| points.iter().filter(|point| point.starts_with(start)).count();
+    assert_eq!(of("helm uninstall "), 3, "{points:?}");
+    let starts = ["the Secret of a teardown", "CustomResourceDefinition/", "Namespace/"];
+    assert!(starts.iter().all(|start| of(start) > 0), "{points:?}");
+    come(&bare);
+    let mut met = 0;
+    for (at, point) in (1..).zip(&points) {
+        let died = killed(&bare, point).is_some();
+        let _ = writeln!(
+            std::io::stderr(),
+            "removal: point {at} of {}, {point}: {}",
+            points.len(),
+            if died { "died" } else { "not met" }
+        );
+        met += usize::from(died);
+        if !died {
+            assert_eq!(before, cluster_wide(&bare), "after {point}");
+            come(&bare);
+        }
+    }
+    let report = go(&bare);
+    assert_eq!(before, cluster_wide(&bare), "{report:#}");
+    let _ = writeln!(std::io::stderr(), "removal: died before {met} of {} writes", points.len());
+    assert!(2 * met > points.len(), "{met} of {points:?}");
 }
