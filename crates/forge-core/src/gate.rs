@@ -36,6 +36,11 @@ const SETTLING: Duration = Duration::from_seconds(15);
 /// How long a request of ours may go unseen: Argo CD is read again in full within it.
 const SHOWN: Duration = Duration::from_seconds(20);
 
+/// What was started again later than this had not settled when its node was proven: whoever proved it had not seen that yet.
+pub fn settled_before(proven: Timestamp) -> Timestamp {
+    proven.saturating_sub(SETTLING.as_jiff()).unwrap_or(Timestamp::MIN)
+}
+
 /// Says of one node: proven, wait, or failed.
 pub fn decide(wanted: &Wanted, observed: &Observed, now: Timestamp) -> Decision {
     let mut pending = None;

@@ -29,7 +29,7 @@ pub use picture::graph;
 pub use report::{Component, FailedNode, Found, NoRun, RunReport, SlowNode, Statistics, list};
 pub use status::{
     Holder, Installed, Lead, LeadFacts, NodeState, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window, health,
-    lead, listed, standing, strangers,
+    lead, listed, standing, strangers, verdict,
 };
 pub use table::{Running, Table, predicted};
 

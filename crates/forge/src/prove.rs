@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use forge_core::gate::{
     Act, Content, Decision, Failure, Folder, Freshness, GitContent, Health, Nonce, Observed, Phase, PredecessorState,
-    SyncRequested, Wait, WaitingFor, Wanted, Why, decide, remember,
+    SyncRequested, Wait, WaitingFor, Wanted, Why, decide, remember, settled_before,
 };
 use forge_core::name::{ApplicationId, NodeId};
 use forge_core::run::{Asked, Entry, RunPlan};
@@ -137,7 +137,7 @@ impl Prover {
         }
     }
 
-    /// Whether containers of a node were started again since it was proven.
+    /// Whether containers of a node were started again since it was proven, or so shortly before that nobody had seen it.
     async fn has_restarted(&self, wanted: &Wanted) -> bool {
         let proven = self.recorder.entry(&wanted.node).filter(|entry| entry.receipt().is_some());
         let (Some(proven), Known::Seen(application)) = (proven, self.feed.get(&wanted.application)) else {
@@ -145,7 +145,7 @@ impl Prover {
         };
         let _turn = self.rechecks.acquire().await;
         let tree = self.feed.argocd().read_tree(&application, &[], &[]).await;
-        tree.is_ok_and(|tree| tree.restarted_after(proven.since))
+        tree.is_ok_and(|tree| tree.restarted_after(settled_before(proven.since)))
     }
 
     /// How far the predecessors are: proven, and well at this moment. One that fell since its proof is waited for.

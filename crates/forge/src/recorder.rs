@@ -493,9 +493,9 @@ pub(crate) async fn write_piece(
     let mut tries = 0;
     loop {
         tries += 1;
-        match cluster.merge(&object, &json!({"data": data})).await {
+        match cluster.merge_unread(&object, &json!({"data": data})).await {
             Err(error) if error.is_missing() => {}
-            other => return other.map(|_| ()),
+            other => return other,
         }
         let made = json!({
             "apiVersion": "v1",

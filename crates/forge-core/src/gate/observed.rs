@@ -477,6 +477,11 @@ mod tests {
             let tree = Tree { containers: vec![container], ..Tree::default() };
             assert_eq!(tree.restarted_after(moment), wanted, "{tree:?}");
         }
+        // What the gate holds for settled does not contradict a proof of that moment, and what it does not hold for settled does.
+        for (started, contradicts) in [("2026-01-01T11:59:45Z", false), ("2026-01-01T11:59:46Z", true)] {
+            let tree = Tree { containers: vec![container(1, true, started)], ..Tree::default() };
+            assert_eq!(tree.restarted_after(crate::gate::settled_before(moment)), contradicts, "{started}");
+        }
         let held_back = Container { held_back: true, ..container(4, false, "2026-01-01T11:00:00Z") };
         let gone = container(9, false, "2026-01-01T11:00:00Z");
         let running = container(2, true, "2026-01-01T11:00:00Z");

@@ -118,6 +118,8 @@ pub enum Verdict {
     Cancelled,
     /// Every node is gone, and something that should be is not.
     Orphans,
+    /// Somebody else undoes what it needs.
+    Conflict,
 }
 
 impl Verdict {
@@ -129,6 +131,7 @@ impl Verdict {
             Self::Partial if action == RunAction::Teardown => Exit::Findings,
             Self::Partial | Self::Cancelled | Self::Orphans => Exit::Partial,
             Self::TimedOut => Exit::Timeout,
+            Self::Conflict => Exit::Conflict,
         }
     }
 
@@ -141,6 +144,7 @@ impl Verdict {
             Self::TimedOut => "timed out",
             Self::Cancelled => "cancelled",
             Self::Orphans => "orphans left",
+            Self::Conflict => "conflict",
         }
     }
 }

@@ -230,6 +230,9 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
     match record.entries.get(&root.node).map(|entry| &entry.decision) {
         Some(Decision::Failed(failure)) => advice(&failure.why, spot),
         Some(Decision::Proven(_)) => match facts {
+            None => {
+                format!("it was proven, and its Application does not exist: {}", advice(&Why::MissingApplication, spot))
+            }
             Some(facts) if facts.health() != Health::Healthy => format!(
                 "it was proven, and Argo CD now says {}: {}",
                 facts.health.as_deref().unwrap_or("nothing"),
@@ -239,7 +242,12 @@ fn next_step(record: &Record, root: &Link, facts: Option<&ApplicationFacts>) -> 
                 let why = Why::Comparison { message: message.clone() };
                 format!("it was proven, and now {why}; {}", advice(&why, spot))
             }
-            _ => "nothing; it is proven".to_owned(),
+            Some(facts) if !facts.is_synced() => format!(
+                "it was proven, and Argo CD now says {}: see what differs and who writes it: `argocd app diff {}`",
+                facts.sync.as_deref().unwrap_or("nothing of its sync"),
+                root.application
+            ),
+            Some(_) => "nothing; it is proven".to_owned(),
         },
         Some(Decision::Gone(_)) => "nothing; it is gone. Deploying it again brings it back".to_owned(),
         // Nothing waits in a run that has ended.
@@ -307,7 +315,20 @@ mod tests {
     #[test]
     fn a_proven_node_waits_for_nothing_unless_argo_cd_has_changed_its_mind() {
         let run = sample::stored("r-1", 0);
-        assert_eq!(asked(&run, "a/one").next, "nothing; it is proven");
+        let gone = asked(&run, "a/one").next;
+        assert!(gone.starts_with("it was proven, and its Application does not exist: see whether"), "{gone}");
+        for (sync, next) in [
+            ("Synced", "nothing; it is proven"),
+            (
+                "OutOfSync",
+                "it was proven, and Argo CD now says OutOfSync: see what differs and who writes it: `argocd app diff argocd/dev-a-one`",
+            ),
+        ] {
+            let (sync, health) = (Some(sync.to_owned()), Some("Healthy".to_owned()));
+            let facts = ApplicationFacts { sync, health, ..ApplicationFacts::default() };
+            let facts = BTreeMap::from([("a/one".parse().unwrap(), facts)]);
+            assert_eq!(why(&run.plan, &run.record, &"a/one".parse().unwrap(), &facts).unwrap().next, next);
+        }
         let facts = ApplicationFacts { health: Some("Degraded".to_owned()), ..ApplicationFacts::default() };
         let facts = BTreeMap::from([("a/one".parse().unwrap(), facts)]);
         let chain = why(&run.plan, &run.record, &"a/one".parse().unwrap(), &facts).unwrap();

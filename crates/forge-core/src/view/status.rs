@@ -210,6 +210,16 @@ fn not_installed(installed: Installed) -> Option<(PlatformPhase, String)> {
     Some((PlatformPhase::PreBootstrap, format!("{missing} installed")))
 }
 
+/// How a run ended, in one word; of one without an end, whether anybody conducts it, as far as that is known.
+pub fn verdict(header: &Header, holder: Seen<&Holder>, now: Timestamp) -> &'static str {
+    match (&header.ended, holder) {
+        (Some(ended), _) => ended.verdict.as_str(),
+        (None, Seen::Found(holder)) if holder.run != header.run.as_str() || holder.has_expired(now) => "stale",
+        (None, Seen::Absent) => "stale",
+        (None, Seen::Found(_) | Seen::Unknown) => "running",
+    }
+}
+
 /// What a run without an end says: in progress where the Lease names it, stale where it does not.
 fn without_end(header: &Header, facts: &LeadFacts<'_>) -> String {
     let run = &header.run;

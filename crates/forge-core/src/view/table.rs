@@ -23,7 +23,7 @@ pub struct Table {
     pub waiting: Vec<(NodeId, Vec<NodeId>)>,
     /// How long the run has taken.
     pub elapsed: Duration,
-    /// How long it will take in all if its nodes take as long as they did last time.
+    /// How long it will take in all if its nodes take as long as they did last time, or as those that it has proven so far.
     pub predicted: Option<Duration>,
     /// Nodes of the chain that may take longest: those that are done, and all.
     pub critical: (usize, usize),
@@ -43,7 +43,7 @@ pub struct Running {
 }
 
 impl Table {
-    /// The run at a moment. `predicted` is what [`predicted`] said when it began.
+    /// The run at a moment. `predicted` is what [`predicted`] said when it began; where that was nothing, what it did so far tells.
     pub fn new(plan: &RunPlan, record: &Record, now: Timestamp, predicted: Option<Duration>) -> Self {
         let views = record.view(plan);
         let mut counts: BTreeMap<Phase, usize> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Table {
             running,
             waiting,
             elapsed: between(record.header.started, until),
-            predicted,
+            predicted: predicted.or_else(|| extrapolated(plan, record, until)),
             critical: (path.iter().filter(done).count(), path.len()),
         }
     }
@@ -92,20 +92,51 @@ impl Table {
 /// those, so such times say nothing about a sync. A node that is new takes as long as the middle one of the others;
 /// where half of them are new nothing is predicted.
 pub fn predicted(plan: &RunPlan, earlier: &[&Record]) -> Option<Duration> {
-    let wanted = plan.wanted();
     let took = |node: &NodeId| earlier.iter().find_map(|record| sync_took(record, node));
-    let open = wanted.iter().filter(|wanted| !plan.passed.contains(&wanted.node));
-    let times: Vec<Option<Duration>> = open.map(|wanted| took(&wanted.node)).collect();
-    let mut known: Vec<Duration> = times.iter().flatten().copied().collect();
-    if known.is_empty() || known.len() * 2 < times.len() {
+    let known = times(plan, took);
+    let open = plan.nodes().filter(|node| !plan.passed.contains(&node.id)).count();
+    if known.len() * 2 < open {
         return None;
     }
-    known.sort_unstable();
-    let middle = known.get(known.len() / 2).copied()?;
-    let time = |wanted: &Wanted| {
-        if plan.passed.contains(&wanted.node) { Duration::ZERO } else { took(&wanted.node).unwrap_or(middle) }
+    let middle = middle(known)?;
+    Some(chain(plan, |node| took(node).unwrap_or(middle)))
+}
+
+/// The same for a run that has no earlier one to go by: from what it has proven so far, so it is a guess that gets better. What has
+/// ended took what it took. What is open takes as long as the middle one of those that were synced, and what is on its way at least
+/// as long as it has taken already.
+fn extrapolated(plan: &RunPlan, record: &Record, now: Timestamp) -> Option<Duration> {
+    let known = times(plan, |node| sync_took(record, node));
+    if known.len() < FEW {
+        return None;
+    }
+    let middle = middle(known)?;
+    let time = |node: &NodeId| {
+        let entry = record.entries.get(node);
+        let until = |to| entry.and_then(Entry::began).map_or(Duration::ZERO, |from| between(from, to));
+        entry.filter(|entry| entry.is_final()).map_or_else(|| until(now).max(middle), |entry| until(entry.since))
     };
-    Some(longest(&wanted, time).1)
+    Some(chain(plan, time))
+}
+
+/// Of so many nodes times must be known before anything is said of the others.
+const FEW: usize = 3;
+
+/// What is known of the times of nodes that this run has to sync.
+fn times(plan: &RunPlan, took: impl Fn(&NodeId) -> Option<Duration>) -> Vec<Duration> {
+    let open = plan.nodes().filter(|node| !plan.passed.contains(&node.id));
+    open.filter_map(|node| took(&node.id)).collect()
+}
+
+fn middle(mut times: Vec<Duration>) -> Option<Duration> {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}
+
+/// The longest chain of these times; what passed before the run takes none.
+fn chain(plan: &RunPlan, time: impl Fn(&NodeId) -> Duration) -> Duration {
+    let of = |wanted: &Wanted| if plan.passed.contains(&wanted.node) { Duration::ZERO } else { time(&wanted.node) };
+    longest(&plan.wanted(), of).1
 }
 
 /// How long a node took in a run that synced and proved it.
@@ -193,6 +224,21 @@ mod tests {
         // What is found proven before this run begins takes no time in it.
         plan.passed = ["a/one".parse().unwrap(), "a/two".parse().unwrap()].into();
         assert_eq!(predicted(&plan, &[&newer, &older]).unwrap().seconds(), 20);
+    }
+
+    #[test]
+    fn a_first_run_is_guessed_from_what_it_has_proven_and_never_less_than_what_goes_on_has_taken() {
+        let mut run = sample::all_proven("r-1", 0);
+        run.record.header.ended = None;
+        let began = run.record.entries[&"b/one".parse().unwrap()].began().unwrap();
+        let open = run.record.entries.get_mut(&"b/one".parse().unwrap()).unwrap();
+        open.decision = sample::stored("r-1", 0).record.entries[&"argocd/proxy".parse().unwrap()].decision.clone();
+        let after = |seconds| began.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap();
+        let guess = |seconds| Table::new(&run.plan, &run.record, after(seconds), None).predicted.unwrap().seconds();
+        // The three others took ten seconds each, and so will b/one, or longer.
+        assert_eq!((guess(1), guess(25)), (30, 45));
+        run.record.entries.remove(&"b/two".parse().unwrap());
+        assert_eq!(Table::new(&run.plan, &run.record, after(1), None).predicted, None, "two are too few");
     }
 
     #[test]

@@ -68,6 +68,12 @@ impl ArgoCd {
     ) -> Result<Tree, ClusterError> {
         let id = &application.id;
         let members = self.tree_members(id).await?;
+        let mut required = Vec::with_capacity(objects.len());
+        for object in objects {
+            let value = self.required(application, &members, object, elsewhere).await?;
+            required.push(LiveObject { object: object.clone(), value });
+        }
+        // Pods come last: what an object says because a pod was started again is not believed beside that pod as it was before.
         let (workloads, pods) = (only(&members, is_workload), only(&members, is_pod));
         let mut tree = assembled(&members, &self.objects(id, workloads.into_iter()).await?);
         // All of them: the one that is left out may be the one that runs something else.
@@ -75,10 +81,7 @@ impl ArgoCd {
             let found = self.objects(id, pods.iter().copied()).await?;
             tree.containers.extend(assembled(&members, &found).containers);
         }
-        for object in objects {
-            let value = self.required(application, &members, object, elsewhere).await?;
-            tree.objects.push(LiveObject { object: object.clone(), value });
-        }
+        tree.objects = required;
         Ok(tree)
     }
 
@@ -270,10 +273,12 @@ fn starts_again(pod: &Value) -> bool {
     text("/spec/restartPolicy") == Some("Always") && text("/status/phase") == Some("Running") && !is_going
 }
 
-/// It has crashed, and Kubernetes has not started it again yet: it waits before it does, or nobody has noticed yet.
+/// It has crashed, and Kubernetes has not started it again yet: it waits before it does, is about to, or nobody has noticed yet.
 fn is_held_back(status: &Value, starts_again: bool) -> bool {
     let waits = status.pointer("/state/waiting/reason").and_then(Value::as_str) == Some("CrashLoopBackOff");
-    waits || (starts_again && status.pointer("/state/terminated").is_some())
+    let ended = status.pointer("/state/terminated").is_some();
+    let begins_again = status.pointer("/state/waiting").is_some() && status.pointer("/lastState/terminated").is_some();
+    waits || (starts_again && (ended || begins_again))
 }
 
 /// How often a container was started again, if the last time was not long ago or it has crashed again since: old restarts tell
@@ -352,19 +357,25 @@ mod tests {
 
     /// Argo CD, and how many trees it was asked for.
     async fn serve() -> (ArgoCd, Arc<AtomicUsize>) {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let trees = Arc::new(AtomicUsize::new(0));
         let counted = trees.clone();
-        let router = axum::Router::new().fallback(move |uri: Uri| async move {
+        let argocd = serving(move |uri| {
             if uri.path().ends_with("/resource-tree") {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
-            answer(&uri)
+            answer(uri)
         });
+        (argocd.await, trees)
+    }
+
+    /// An Argo CD that answers so.
+    async fn serving(answer: impl Fn(&Uri) -> (StatusCode, Json<Value>) + Clone + Send + Sync + 'static) -> ArgoCd {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let router = axum::Router::new().fallback(move |uri: Uri| async move { answer(&uri) });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, router).await });
-        (ArgoCd::at(&format!("http://{address}"), SecretString::from("t".to_owned()), None).unwrap(), trees)
+        ArgoCd::at(&format!("http://{address}"), SecretString::from("t".to_owned()), None).unwrap()
     }
 
     fn application(name: &str, resources: &Value) -> Application {
@@ -404,6 +415,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_pod_that_is_started_again_while_it_is_read_is_not_taken_for_one_that_was_not() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let argocd = serving(move |uri| {
+            if uri.path().ends_with("/resource-tree") {
+                return (StatusCode::OK, Json(json!({"nodes": [pod(0)]})));
+            }
+            // It restarts after each time that it is read.
+            let running = json!({"running": {"startedAt": jiff::Timestamp::now()}});
+            let count = reads.fetch_add(1, Ordering::Relaxed);
+            let status = json!({"containerStatuses": [{"name": "web", "restartCount": count, "state": running}]});
+            (StatusCode::OK, Json(json!({"manifest": json!({"status": status}).to_string()})))
+        });
+        let object = ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            name: "web-0".to_owned(),
+            namespace: None,
+        };
+        let tree = argocd.await.read_tree(&application("app", &json!([])), &[object], &[]).await.unwrap();
+        let told = tree.objects[0].value.as_ref().unwrap()["status"]["containerStatuses"][0]["restartCount"].clone();
+        assert_eq!((told, tree.restarts()), (json!(0), 1));
+    }
+
+    #[tokio::test]
     async fn the_receipt_of_what_was_rendered_is_the_one_in_the_namespace_of_the_application() {
         let (argocd, _) = serve().await;
         let config_map = |namespace: &str, name: &str| json!({"group": "", "version": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name});
@@ -422,7 +457,11 @@ mod tests {
     fn restarts_count_of_what_was_started_lately_or_is_held_back() {
         let ago = |seconds: i64| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
         let restarts_in = |policy: &str, state: Value| {
-            let status = json!({"name": "api", "restartCount": 4, "state": state});
+            let mut status = json!({"name": "api", "restartCount": 4, "state": state});
+            // As Kubernetes says it of what was started before.
+            if let Some(last) = status["state"].as_object_mut().and_then(|state| state.remove("last")) {
+                status["lastState"] = last;
+            }
             let status = json!({"phase": "Running", "containerStatuses": [status]});
             let pod = json!({"spec": {"restartPolicy": policy}, "status": status});
             let found = containers("Deployment/shop/api", &pod);
@@ -433,6 +472,8 @@ mod tests {
         assert_eq!(restarts(json!({"running": {"startedAt": ago(500)}})), [(0, false)]);
         assert_eq!(restarts(json!({"waiting": {"reason": "CrashLoopBackOff"}})), [(4, true)]);
         assert_eq!(restarts(json!({"waiting": {"reason": "ContainerCreating"}})), [(0, false)]);
+        let last = json!({"terminated": {"exitCode": 137}});
+        assert_eq!(restarts(json!({"waiting": {"reason": "ContainerCreating"}, "last": last})), [(4, true)]);
         // It has just crashed; in a pod of a Job it may be done.
         assert_eq!(restarts(json!({"terminated": {"exitCode": 1}})), [(4, true)]);
         assert_eq!(restarts_in("Never", json!({"terminated": {"exitCode": 0}})), [(0, false)]);

@@ -7,7 +7,7 @@ use forge_core::duration::Duration;
 use forge_core::exit::Exit;
 use forge_core::failure::Failure;
 use forge_core::run::StoredRun;
-use forge_core::view::{RunReport, shown};
+use forge_core::view::{self, RunReport, Seen, shown};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -19,7 +19,8 @@ use crate::{records, runtime};
 
 /// List the runs of an environment that are kept, the newest first
 ///
-/// The last 20 are, and the newest of the whole platform. `forge status --run RUN` shows one of them.
+/// The last 20 are, and the newest of the whole platform. `forge status --run RUN` shows one of them. One without an end that nobody
+/// conducts is `stale`: deploying again goes on from there.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -38,14 +39,22 @@ enum Format {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let look = Look::new(global, &arguments.look)?;
-    let stored = runtime::block_on(async {
+    let mut look = Look::new(global, &arguments.look)?;
+    let workflows = arguments.look.cluster.workflows_namespace.as_str();
+    let (stored, holder) = runtime::block_on(async {
         let cluster = Cluster::connect(&arguments.look.cluster).await?;
-        Ok::<_, Failure>(records::all(&cluster, &arguments.look.cluster.workflows_namespace, &look.environment).await?)
+        let stored = records::all(&cluster, workflows, &look.environment).await?;
+        let is_open = stored.runs.iter().any(|run| run.record.header.ended.is_none());
+        // Nobody conducts a run that has ended.
+        let holder = if is_open { look.holder(&cluster, workflows).await? } else { Seen::Absent };
+        Ok::<_, Failure>((stored, holder))
     })??;
     let now = Timestamp::now();
-    let reports: Vec<RunReport> =
-        stored.runs.iter().map(|StoredRun { plan, record, .. }| RunReport::new(plan, record, now)).collect();
+    let report = |StoredRun { plan, record, .. }: &StoredRun| RunReport {
+        verdict: view::verdict(&record.header, holder.as_ref(), now).to_owned(),
+        ..RunReport::new(plan, record, now)
+    };
+    let reports: Vec<RunReport> = stored.runs.iter().map(report).collect();
     match arguments.output {
         Format::Text if reports.is_empty() && stored.broken.is_empty() => {
             output.say(&format!("no run of environment {} is recorded", look.environment));
@@ -67,6 +76,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments, output: &mut Output<'_
     }
     for broken in &stored.broken {
         output.say(&format!("\nnote: the record of run `{}` cannot be used: {}", broken.run, shown(&broken.why)));
+    }
+    for note in &look.notes {
+        output.say(&format!("\nnote: {}", shown(note)));
     }
     Ok(Exit::Done)
 }
@@ -132,7 +144,7 @@ fn proven(report: &RunReport) -> String {
 fn paint(report: &RunReport) -> Paint {
     match report.verdict.as_str() {
         "done" => Paint::Good,
-        "running" | "cancelled" => Paint::Busy,
+        "running" | "stale" | "cancelled" => Paint::Busy,
         _ => Paint::Bad,
     }
 }

@@ -11,7 +11,7 @@ use forge_core::graph::Graph;
 use forge_core::name::{ApplicationId, EnvironmentName, NodeId, clip};
 use forge_core::repository::application_name;
 use forge_core::run::Stored;
-use forge_core::view::{ApplicationFacts, Seen};
+use forge_core::view::{ApplicationFacts, Holder, Seen};
 use futures::StreamExt as _;
 use serde_json::Value;
 
@@ -141,6 +141,14 @@ impl Look {
             }
             other => Ok(other?.map_or(Seen::Absent, Seen::Found)),
         }
+    }
+
+    /// Who holds the Lease of the environment.
+    pub(super) async fn holder(&mut self, cluster: &Cluster, workflows: &str) -> Result<Seen<Holder>, Failure> {
+        let leases = path::named("coordination.k8s.io", "v1", workflows, "leases");
+        let lease = path::object(&leases, &format!("forge-{}", self.environment));
+        let lease = self.optional(cluster, &lease, "the Lease of the environment").await?;
+        Ok(lease.and_then(|lease| Holder::read(&lease)))
     }
 
     /// No run, and no repository to go by.

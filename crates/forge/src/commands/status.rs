@@ -12,11 +12,11 @@ use forge_core::gate::{NodeHealth, RunId};
 use forge_core::graph::Graph;
 use forge_core::name::{ApplicationId, NodeId, clip, cut};
 use forge_core::render::{self, Page};
-use forge_core::run::{Header, Phase, Stored, StoredRun};
+use forge_core::run::{Header, Phase, StoredRun};
 use forge_core::token;
 use forge_core::view::{
-    self, Holder, Installed, Lead, LeadFacts, NodeState, Seen, Standing, StatusNode, Stranger, Window, age, between,
-    shown,
+    self, Holder, Installed, Lead, LeadFacts, NodeState, PlatformPhase, Seen, Standing, StatusNode, Stranger, Window,
+    age, between, shown,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -42,7 +42,7 @@ use crate::{records, runtime};
 pub(crate) struct Arguments {
     #[command(flatten)]
     look: LookArguments,
-    /// Only what this run says; what all that are kept say together if absent
+    /// Only the nodes of this run; what all that are kept say together if absent
     #[arg(long)]
     run: Option<RunId>,
     /// How old Argo CD's comparison may be before it is called stale
@@ -87,6 +87,9 @@ struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunLine>,
     health: NodeHealth,
+    /// It is the run that was asked about, which need not be the last one.
+    #[serde(skip)]
+    asked: bool,
     /// The nodes are all that the environment has.
     whole: bool,
     nodes: Vec<StatusNode>,
@@ -153,32 +156,35 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
     let cluster = Cluster::connect(&arguments.look.cluster).await?;
     let workflows = arguments.look.cluster.workflows_namespace.as_str();
     let installed = installed(look, &cluster).await?;
-    let mut stored = look.runs(&cluster, workflows).await?;
-    if let Some(run) = &arguments.run {
-        stored = Stored { runs: vec![records::one(stored, run)?], ..Stored::default() };
-    } else if let Some(broken) = stored.newest_is_broken() {
+    let stored = look.runs(&cluster, workflows).await?;
+    // Of one run the nodes are shown; what stands above them is about the environment, whichever run is asked about.
+    let asked = match &arguments.run {
+        Some(run) => Some(records::one(stored.clone(), run)?),
+        None => None,
+    };
+    let broken = stored.newest_is_broken();
+    if let (Some(broken), None) = (broken, &asked) {
         return Err(records::unusable(broken));
     }
-    for run in &stored.runs {
+    let shown_runs = asked.as_ref().map_or(stored.runs.as_slice(), std::slice::from_ref);
+    for run in shown_runs {
         look.notes.extend(run.notes.iter().cloned());
     }
-    let lease = path::object(
-        &path::named("coordination.k8s.io", "v1", workflows, "leases"),
-        &format!("forge-{}", look.environment),
-    );
-    let holder =
-        look.optional(&cluster, &lease, "the Lease of the environment").await?.and_then(|lease| Holder::read(&lease));
+    let holder = look.holder(&cluster, workflows).await?;
     let window = window(look, &cluster, &stored.runs).await?;
     let token = token(&cluster, workflows, now).await?;
-    let standing = view::standing(&stored.runs);
+    let environment = view::standing(&stored.runs);
+    let standing = view::standing(shown_runs);
     if standing.is_none() && look.checkout.is_none() {
         return Err(look.nothing_known());
     }
     look.notes.extend(standing.iter().flat_map(Standing::not_held_notes));
-    look.notes.extend(stored.runs.first().and_then(|run| trouble(&run.record.header)));
-    let mut nodes = listed(look, standing.as_ref(), arguments.run.is_some());
+    look.notes.extend(shown_runs.first().and_then(|run| trouble(&run.record.header)));
+    let mut nodes = listed(look, standing.as_ref(), asked.is_some());
     let live = live(look, &cluster, &mut nodes, arguments.stale_after, now).await?;
     let newest = match stored.runs.first() {
+        // What cannot be read is newer, and nothing follows from that.
+        _ if broken.is_some() => Seen::Unknown,
         Some(run) => Seen::Found(&run.record.header),
         None if look.runs_read => Seen::Absent,
         None => Seen::Unknown,
@@ -189,21 +195,28 @@ async fn gather(look: &mut Look, arguments: &Arguments, now: Timestamp) -> Resul
         let running = newest.found().is_some_and(|header| header.ended.is_none());
         look.notes.extend(view::ordered(&look.environment, sensor.and_then(|_| Some(())), running, &nodes));
     }
-    let proven = standing.is_some() && nodes.iter().all(|node| node.phase == Some(Phase::Proven));
-    let whole = is_whole(look, standing.as_ref(), &nodes);
+    let all = listed(look, environment.as_ref(), false);
+    let proven = environment.is_some() && all.iter().all(|node| node.phase == Some(Phase::Proven));
+    let whole = is_whole(look, environment.as_ref(), &all);
     let facts = LeadFacts { installed, holder: holder.as_ref(), window: window.as_ref(), newest, proven, whole, now };
-    let strangers = strangers(look, standing.as_ref(), &nodes, &live);
+    let strangers = strangers(look, environment.as_ref(), &all, &live);
+    let told = shown_runs.first().map(|run| run_line(&run.record.header, holder.as_ref(), now));
     let graph = picture(look, standing.as_ref(), &nodes);
+    let mut lead = view::lead(&facts);
+    if broken.is_some() && lead.phase == PlatformPhase::NotKnown {
+        "the record of the newest run cannot be used".clone_into(&mut lead.because);
+    }
     let status = Status {
         environment: look.environment.to_string(),
         context: cluster.context.clone(),
-        lead: view::lead(&facts),
+        lead,
         window,
         token,
         push: look.checkout.as_ref().map(|checkout| push(checkout.sync)),
-        run: newest.found().map(run_line),
+        run: told,
+        asked: asked.is_some(),
         health: view::health(&nodes),
-        whole,
+        whole: is_whole(look, standing.as_ref(), &nodes),
         nodes,
         strangers,
         notes: look.notes.iter().map(|note| shown(note)).collect(),
@@ -224,19 +237,18 @@ fn push(sync: Sync) -> &'static str {
 /// What a run that goes on struggles with.
 fn trouble(header: &Header) -> Option<String> {
     let why = header.trouble.as_ref().filter(|_| header.ended.is_none())?;
-    Some(format!(
-        "run {}: agent pods were replaced {} times, the last because {why}",
-        header.run, header.agents_replaced
-    ))
+    let times = header.agents_replaced;
+    let often = if times > 1 { format!(" (agent pods were replaced {times} times)") } else { String::new() };
+    Some(format!("run {}: {}{often}", header.run, shown(why)))
 }
 
-fn run_line(header: &Header) -> RunLine {
+fn run_line(header: &Header, holder: Seen<&Holder>, now: Timestamp) -> RunLine {
     RunLine {
         run: header.run.to_string(),
         scope: shown(&header.scope.to_string()),
         commit: header.commit.as_ref().map(ToString::to_string),
         started: header.started,
-        verdict: header.ended.as_ref().map_or("running", |ended| ended.verdict.as_str()).to_owned(),
+        verdict: view::verdict(header, holder, now).to_owned(),
     }
 }
 
@@ -373,7 +385,7 @@ fn leading(status: &Status, now: Timestamp) -> Vec<(String, String)> {
         let (started, commit) = (run.started.strftime("%FT%TZ"), commit.unwrap_or_default());
         let took = between(run.started, now);
         lines.push((
-            "last run",
+            if status.asked { "run" } else { "last run" },
             format!("{}, scope {}{commit}, began {started} ({took} ago): {}", run.run, run.scope, run.verdict),
         ));
     }

@@ -35,7 +35,7 @@ use workflow::{Followed, Found, leaves_out};
 use super::agent::{self, Supervisor};
 use super::lease::{self, Renewal};
 use super::pieces::Pieces;
-use super::window::Window;
+use super::window::{self, Window};
 use super::{Place, job, keep};
 use crate::argocd::ArgoCd;
 use crate::cluster::{Store, path};
@@ -64,6 +64,8 @@ const STOPPING: Duration = Duration::from_secs(60);
 const OUTAGE: Duration = Duration::from_secs(6 * 3600);
 /// How long a refusal may last. An API server that has just started refuses everybody, and a conflict settles.
 const REFUSALS: Duration = Duration::from_secs(60);
+/// How long Argo CD's server may be away where it is needed: it restarts, or another pod takes its place.
+const RESTART: Duration = Duration::from_secs(300);
 
 /// Conducts a run to its end and says how it ended.
 ///
@@ -128,16 +130,23 @@ fn lease_lost(plan: &RunPlan, to: &str) -> Failure {
 /// Asks until there is an answer; only what does not help to ask again is a failure.
 async fn patiently<T, F: Future<Output = Result<T, Failure>>>(ask: impl Fn() -> F) -> Result<T, Failure> {
     let mut pause = Duration::from_millis(200);
-    let start = Instant::now();
+    let begun = Instant::now();
+    // Each reason has a time of its own: Argo CD may be away a little longer than the API server.
+    let (mut start, mut before) = (begun, None);
     loop {
         let answer = ask().await;
-        let patience = match answer.as_ref().err().map(|failure| failure.code) {
+        let code = answer.as_ref().err().map(|failure| failure.code);
+        if code != before {
+            (start, before) = (Instant::now(), code);
+        }
+        let patience = match code {
             Some(Code::Unreachable) => OUTAGE,
+            Some(Code::ArgoUnreachable) => RESTART,
             // Of requests that are asked here only a conflict of writes says so.
             Some(Code::Forbidden | Code::RunInProgress) => REFUSALS,
             _ => return answer,
         };
-        if start.elapsed() >= patience {
+        if start.elapsed() >= patience || begun.elapsed() >= OUTAGE {
             return answer;
         }
         tokio::time::sleep(pause).await;
@@ -295,8 +304,9 @@ impl Conductor<'_> {
         }
         self.supersede().await?;
         let open = self.unproven();
-        let entered = patiently(|| Window::enter(self.place, self.argocd, &self.plan, &open)).await?;
+        let entered = patiently(|| Window::enter(self.place, self.argocd, &self.plan, &open, window::PATIENCE)).await?;
         let window = entered.window;
+        self.refresh(&entered.left);
         if self.header.not_held != entered.not_held {
             self.header.not_held = entered.not_held;
             self.save().await?;
@@ -404,10 +414,24 @@ impl Conductor<'_> {
             Ok(left) => {
                 self.window_due = false;
                 self.refresh(&left);
+                self.held_after_all(window).await;
             }
             // Tried again with the next tick.
             Err(_) => self.window_due = true,
         }
+    }
+
+    /// What could not enter at first and is inside now is not said to be missing any more.
+    async fn held_after_all(&mut self, window: &Window) {
+        let open = self.unproven();
+        // What was proven outside was never held.
+        let is_held = |node: &NodeId| window.may_hold(node) && open.contains(node);
+        if window.is_incomplete() || !self.header.not_held.keys().any(is_held) {
+            return;
+        }
+        self.header.not_held.retain(|node, _| !is_held(node));
+        // If it cannot be stored now, it is with whatever is stored of the run next.
+        let _ = self.save().await;
     }
 
     /// After a window has gone nothing happens until the Application is compared again: asked for, not waited for.
@@ -444,8 +468,11 @@ impl Conductor<'_> {
     /// The window as it must be when the run has ended.
     async fn settle_window(&mut self, window: &Window) -> Result<(), Failure> {
         let open = self.unproven();
-        let left = patiently(|| async { window.hold(&open).await.map_err(Failure::from) }).await?;
-        self.refresh(&left);
+        let settled = patiently(|| window.settle(self.argocd, &open, window::LAST_PATIENCE)).await?;
+        // Stored with the end of the run.
+        self.header.not_held.retain(|node, _| !(window.may_hold(node) && open.contains(node)));
+        self.header.not_held.extend(settled.not_held);
+        self.refresh(&settled.left);
         self.refreshed().await;
         Ok(())
     }
@@ -473,13 +500,20 @@ impl Conductor<'_> {
     async fn abandon(&mut self, failure: &Failure, metrics: &Metrics) -> Result<(), Failure> {
         let _ = self.stop_once().await;
         let open = self.unproven();
-        if let Ok(Ok(entered)) =
-            tokio::time::timeout(STOPPING, Window::enter(self.place, self.argocd, &self.plan, &open)).await
+        if let Ok(Ok(entered)) = tokio::time::timeout(
+            STOPPING,
+            Window::enter(self.place, self.argocd, &self.plan, &open, window::LAST_PATIENCE),
+        )
+        .await
         {
-            let _ = entered.window.hold(&open).await;
+            self.header.not_held = entered.not_held;
+            self.refresh(&entered.left);
+            self.refreshed().await;
             self.tell_age(&entered.window, metrics);
         }
         let verdict = match result(&self.plan, &self.standing().record, false) {
+            // Whoever follows it is told what to do about that: the run itself cannot do anything.
+            _ if failure.code.class() == Class::Conflict => Verdict::Conflict,
             // All nodes are gone, and what comes after them did not get to its end: whoever begins again takes it up from here.
             Verdict::Done if self.plan.action == RunAction::Teardown => match failure.code.class() {
                 Class::Timeout => Verdict::TimedOut,
@@ -487,7 +521,11 @@ impl Conductor<'_> {
             },
             verdict => verdict,
         };
-        self.end(verdict, Some(failure.message.clone())).await
+        let message = match (verdict, &failure.hint) {
+            (Verdict::Conflict, Some(hint)) => format!("{} {}: {hint}", failure.code, failure.message),
+            _ => failure.message.clone(),
+        };
+        self.end(verdict, Some(message)).await
     }
 
     /// Brings the run one step on; gives its end when there is one.
@@ -606,10 +644,14 @@ impl Conductor<'_> {
             return Ok(());
         }
         // Where it cannot be deleted it is looked at again in a moment, and the header says why the run stands.
-        if agent::delete(self.place, &stuck.pod).await.is_ok() {
-            self.header.agents_replaced += 1;
-        }
-        self.header.trouble = Some(stuck.why);
+        let what = match agent::delete(self.place, &stuck.pod).await {
+            Ok(()) => {
+                self.header.agents_replaced += 1;
+                "it was replaced".to_owned()
+            }
+            Err(error) => format!("it could not be replaced: {error}"),
+        };
+        self.header.trouble = Some(format!("{}; {what}", stuck.why));
         self.save().await
     }
 }

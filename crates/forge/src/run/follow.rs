@@ -121,7 +121,7 @@ pub(crate) async fn follow(
         };
         if record.header.trouble != trouble {
             trouble.clone_from(&record.header.trouble);
-            trouble.iter().for_each(|why| say(&format!("{why}; it was replaced")));
+            trouble.iter().for_each(|why| say(why));
         }
         show(record);
         if record.header.ended.is_some() {

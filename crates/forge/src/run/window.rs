@@ -24,7 +24,9 @@ use crate::argocd::{Application, ArgoCd, Pruned};
 use crate::cluster::{ClusterError, path};
 
 /// How long the run waits for automated operations to end before it goes on without holding their Applications.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+/// The same when the run has ended: its Job has little more time then, and the Workflow may have taken most of that.
+pub(super) const LAST_PATIENCE: Duration = Duration::from_secs(10);
 /// When one that goes on is asked to end once more: what Argo CD writes of its progress may undo the request.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long what has entered is looked at every second.
@@ -63,6 +65,16 @@ pub(super) struct Entered {
     pub(super) window: Window,
     /// Nodes that are not held, and why.
     pub(super) not_held: BTreeMap<NodeId, String>,
+    /// Nodes that an earlier process or run held, and that left just now.
+    pub(super) left: Vec<NodeId>,
+}
+
+/// What the window came to.
+pub(super) struct Settled {
+    /// Nodes that left it just now.
+    pub(super) left: Vec<NodeId>,
+    /// Nodes that could not enter, and why.
+    pub(super) not_held: BTreeMap<NodeId, String>,
 }
 
 impl Window {
@@ -75,6 +87,7 @@ impl Window {
         argocd: &ArgoCd,
         plan: &RunPlan,
         nodes: &BTreeSet<NodeId>,
+        patience: Duration,
     ) -> Result<Entered, Failure> {
         let mut not_held = BTreeMap::new();
         let applications = applications(place).await?;
@@ -106,28 +119,37 @@ impl Window {
             for node in window.held.keys().filter(|node| nodes.contains(*node)) {
                 not_held.insert(node.clone(), format!("there is no AppProject `{}`", window.project));
             }
-            return Ok(Entered { window: Self { held: BTreeMap::new(), ..window }, not_held });
+            return Ok(Entered { window: Self { held: BTreeMap::new(), ..window }, not_held, left: Vec::new() });
         }
-        window.enter_all(argocd, nodes, &mut not_held).await?;
+        let settled = window.settle(argocd, nodes, patience).await?;
+        not_held.extend(settled.not_held);
         window.survives(argocd).await?;
-        Ok(Entered { window, not_held })
+        Ok(Entered { window, not_held, left: settled.left })
     }
 
-    async fn enter_all(
+    /// Makes the window hold exactly these nodes, and has what is automated and in flight end before its node enters; what does
+    /// not end in time stays outside.
+    ///
+    /// # Errors
+    /// When the AppProject cannot be written.
+    pub(super) async fn settle(
         &self,
         argocd: &ArgoCd,
         nodes: &BTreeSet<NodeId>,
-        not_held: &mut BTreeMap<NodeId, String>,
-    ) -> Result<(), Failure> {
-        let give_up = Instant::now() + PATIENCE;
+        patience: Duration,
+    ) -> Result<Settled, Failure> {
+        let give_up = Instant::now() + patience;
         let wanted = self.held.iter().filter(|(node, _)| nodes.contains(*node));
         let all: BTreeSet<String> = wanted.map(|(_, name)| name.clone()).collect();
         let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
         let mut refused: BTreeMap<String, ClusterError> = BTreeMap::new();
+        let mut left: Option<Vec<NodeId>> = None;
         loop {
             let busy = busy(&self.place, &all).await?;
             let inside: BTreeSet<String> = all.difference(&busy).cloned().collect();
-            self.write(&inside).await?;
+            let before = self.write(&inside).await?;
+            // What left by the first write is not there any more when the list is written again.
+            let left = left.get_or_insert_with(|| self.named(|name| before.contains(name) && !all.contains(name)));
             // One may have begun between reading and entering; it must not stay inside.
             let caught: BTreeSet<String> = self::busy(&self.place, &inside).await?;
             if !caught.is_empty() {
@@ -135,19 +157,21 @@ impl Window {
                 self.write(&free).await?;
             }
             let open: BTreeSet<String> = busy.union(&caught).cloned().collect();
-            if open.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() >= give_up {
-                for (node, name) in self.held.iter().filter(|(_, name)| open.contains(*name)) {
+            self.outside.set(!open.is_empty());
+            if open.is_empty() || Instant::now() >= give_up {
+                let why = |name: &String| {
                     let why = "an automated operation of Argo CD did not end";
-                    let why = refused.get(name).map_or(why.to_owned(), |error| format!("{why}: {error}"));
-                    not_held.insert(node.clone(), why);
-                }
-                return Ok(());
+                    refused.get(name).map_or(why.to_owned(), |error| format!("{why}: {error}"))
+                };
+                let outside = self.held.iter().filter(|(_, name)| open.contains(*name));
+                let not_held = outside.map(|(node, name)| (node.clone(), why(name))).collect();
+                return Ok(Settled { left: std::mem::take(left), not_held });
             }
             asked.retain(|_, at| at.elapsed() < ASK_AGAIN);
             for name in open.into_iter().filter(|name| !asked.contains_key(name)).collect::<Vec<_>>() {
+                if Instant::now() >= give_up {
+                    break;
+                }
                 // Refused where it ended meanwhile; the next look tells.
                 if let Err(error) = self.end_operation(argocd, &name).await {
                     refused.insert(name, error);
@@ -180,8 +204,7 @@ impl Window {
             return Ok(self.outside.get());
         };
         let ours: BTreeSet<String> = self.held.values().filter(|name| inside.contains(*name)).cloned().collect();
-        // Nobody has to be asked about nobody.
-        let wedged = if ours.is_empty() { BTreeSet::new() } else { busy(&self.place, &ours).await? };
+        let wedged = busy(&self.place, &ours).await?;
         if wedged.is_empty() {
             return Ok(self.outside.get());
         }
@@ -196,15 +219,11 @@ impl Window {
     /// An AppProject that a GitOps Application owns must let the window be: that Application is asked to compare once.
     async fn survives(&self, argocd: &ArgoCd) -> Result<(), Failure> {
         let Some(project) = self.read().await? else { return Ok(()) };
-        let Some(owner) = owner(&project) else { return Ok(()) };
-        if window_names(&current(&project)).is_none() {
-            return Ok(());
-        }
+        let Some(owner) = owner(&project).filter(|_| self.is_holding()) else { return Ok(()) };
         let Ok(id) = format!("{}/{owner}", self.place.places.argocd).parse() else { return Ok(()) };
-        if argocd.refresh(&id).await.is_err() {
-            return Ok(());
-        }
-        // A self-heal follows a comparison within a moment.
+        // One that we may not see, or that does not answer, may heal all the same; where it is gone this costs three seconds.
+        let _ = argocd.refresh(&id).await;
+        // A self-heal follows a comparison within a moment, and may have been quicker than this.
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let ours = self.read().await?.as_ref().and_then(|project| window_names(&current(project)));
@@ -243,8 +262,22 @@ impl Window {
             }
         }
         self.outside.set(names.len() < wanted);
-        let left = self.held.iter().filter(|(_, name)| before.contains(*name) && !names.contains(*name));
-        Ok(left.map(|(node, _)| node.clone()).collect())
+        Ok(self.named(|name| before.contains(name) && !names.contains(name)))
+    }
+
+    /// The nodes that it may hold whose Applications have such a name.
+    fn named(&self, is_meant: impl Fn(&String) -> bool) -> Vec<NodeId> {
+        self.held.iter().filter(|(_, name)| is_meant(name)).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Whether something that is to be inside could not enter when that was tried last.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.outside.get()
+    }
+
+    /// Whether it may hold a node.
+    pub(super) fn may_hold(&self, node: &NodeId) -> bool {
+        self.held.contains_key(node)
     }
 
     /// Whether it held anything when it was looked at or written last.
@@ -345,6 +378,10 @@ struct Initiator {
 
 /// Those of these that have an automated operation in flight.
 async fn busy(place: &Place, names: &BTreeSet<String>) -> Result<BTreeSet<String>, ClusterError> {
+    // Nobody has to be asked about nobody.
+    if names.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let all: Vec<Flying> = place.cluster.list_of(&path::argo(&place.places.argocd, "applications"), "").await?;
     Ok(all
         .into_iter()
@@ -363,7 +400,85 @@ impl Flying {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use forge_core::render::Places;
+    use secrecy::SecretString;
+
     use super::*;
+    use crate::cluster::fake::{Fake, served};
+    use crate::run::sample;
+
+    const PROJECTS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects";
+    const APPLICATIONS: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications";
+
+    /// An AppProject whose window holds these, Applications of which one may be in an operation of Argo CD's own, and an Argo CD
+    /// that ends that when it is asked to.
+    async fn held(names: &[&str], busy: Option<&str>) -> (Place, Arc<Mutex<Fake>>, ArgoCd) {
+        let mut fake = Fake::default();
+        let held = names.iter().map(|name| (*name).to_owned()).collect();
+        let spec = json!({"syncWindows": windows(&[], "r-1", &held)});
+        fake.put(PROJECTS, json!({"metadata": {"name": "dev"}, "spec": spec}));
+        for name in ["db", "api", "web"] {
+            let mut application = json!({"metadata": {"name": name}, "spec": {"project": "dev"}});
+            if busy == Some(name) {
+                application["operation"] = json!({"sync": {}, "initiatedBy": {"automated": true}});
+            }
+            fake.put(APPLICATIONS, application);
+        }
+        let (cluster, fake) = served(fake).await;
+        let shared = fake.clone();
+        let router = axum::Router::new().fallback(move |method: http::Method, uri: http::Uri| async move {
+            let name = uri.path().split('/').nth(4).unwrap_or_default().to_owned();
+            if method == http::Method::DELETE && uri.path().ends_with("/operation") {
+                let mut fake = shared.lock().unwrap();
+                let mut application = fake.objects[&format!("{APPLICATIONS}/{name}")].clone();
+                application.as_object_mut().unwrap().remove("operation");
+                fake.put(APPLICATIONS, application);
+            }
+            axum::Json(json!({}))
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let argocd = ArgoCd::at(&address, SecretString::from("t".to_owned()), None).unwrap();
+        (Place { cluster, places: Places::default() }, fake, argocd)
+    }
+
+    fn nodes(names: &[&str]) -> BTreeSet<NodeId> {
+        names.iter().map(|name| format!("argocd/{name}").parse().unwrap()).collect()
+    }
+
+    fn inside(fake: &Mutex<Fake>) -> Vec<String> {
+        let project = fake.lock().unwrap().objects[&format!("{PROJECTS}/dev")].clone();
+        window_names(&current(&project)).map(|(_, names)| names.into_iter().collect()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_a_run_up_is_told_what_left_the_window_by_that() {
+        let (place, fake, argocd) = held(&["db", "api", "web"], None).await;
+        let plan = sample::chain(&["db", "api", "web"]);
+        let entered = Window::enter(&place, &argocd, &plan, &nodes(&["web"]), PATIENCE).await.unwrap();
+        assert_eq!(entered.left.into_iter().collect::<BTreeSet<_>>(), nodes(&["api", "db"]));
+        assert_eq!((entered.not_held, inside(&fake)), (BTreeMap::new(), vec!["web".to_owned()]));
+        assert!(!entered.window.is_incomplete());
+        // What did not leave just now is not told again.
+        let settled = entered.window.settle(&argocd, &nodes(&["web"]), PATIENCE).await.unwrap();
+        assert_eq!((settled.left, settled.not_held), (Vec::new(), BTreeMap::new()));
+    }
+
+    #[tokio::test]
+    async fn what_comes_back_at_the_end_enters_when_the_operation_of_argo_cds_own_was_ended() {
+        let (place, fake, argocd) = held(&["api", "web"], Some("db")).await;
+        let plan = sample::chain(&["db", "api", "web"]);
+        let window = Window::enter(&place, &argocd, &plan, &nodes(&["api", "web"]), PATIENCE).await.unwrap().window;
+        // A node whose proof was withdrawn: held where nothing is in flight, and nobody is asked to end anything.
+        assert_eq!(window.hold(&nodes(&["db", "web"])).await.unwrap(), [nodes(&["api"]).pop_first().unwrap()]);
+        assert_eq!((window.is_incomplete(), inside(&fake)), (true, vec!["web".to_owned()]));
+        let settled = window.settle(&argocd, &nodes(&["db", "web"]), PATIENCE).await.unwrap();
+        assert_eq!((settled.left, settled.not_held), (Vec::new(), BTreeMap::new()));
+        assert_eq!((window.is_incomplete(), inside(&fake)), (false, vec!["db".to_owned(), "web".to_owned()]));
+    }
 
     #[test]
     fn only_what_argo_cd_began_by_itself_is_in_its_way() {

@@ -2,13 +2,11 @@
 //! a new agent executes whatever task it finds: the shorter the ticks, the likelier that is a finished one (ADR 0012). And a
 //! Workflow that is lost with its agent: what it left open goes on in another one.
 
-use std::time::Duration;
-
 use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{TwinNode, deployment};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{PATIENCE, Stage};
 
 const AGENTS: &str = "workflows.argoproj.io/component=agent";
 
@@ -42,7 +40,7 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     };
     let (before, ..) = agent().unwrap();
     stage.kubectl(&["delete", "pods", "-n", "argo", "-l", &selector, "--grace-period=0", "--force"]);
-    let pod = eventually("there is another agent", Duration::from_secs(60), || match agent() {
+    let pod = eventually("there is another agent", PATIENCE, || match agent() {
         Some((uid, true, name)) if uid != before => Ok(name),
         other => Err(format!("{other:?}")),
     });
@@ -65,7 +63,7 @@ fn a_proven_node_that_is_executed_again_is_proven_still_and_not_synced_again() {
     let patch = json!({"spec": {"tasks": {&first: task}}}).to_string();
     // The other node is not proven yet, so an answer of this plugin that says so is one for the finished node.
     let metrics = format!("/api/v1/namespaces/argo/pods/{pod}:4355/proxy/metrics");
-    eventually("the agent executes the finished node again", Duration::from_secs(60), || {
+    eventually("the agent executes the finished node again", PATIENCE, || {
         stage.kubectl(&["patch", "workflowtaskset", &workflow, "-n", "argo", "--type=merge", "-p", &patch]);
         let figures = stage.environment.platform.sandbox.try_kubectl(&["get", "--raw", &metrics], None).stdout;
         if figures.contains("forge_agent_answers_total{answer=\"proven\"} 1") { Ok(()) } else { Err(figures) }
@@ -105,7 +103,7 @@ fn what_a_workflow_left_open_that_failed_with_its_agent_goes_on_in_another_one_o
     let failed = r#"{"status":{"phase":"Failed","reason":"Evicted","message":"the node was low on memory"}}"#;
     let patch = ["patch", agent.trim(), "-n", "argo", "--subresource=status", "--type=merge", "-p", failed];
     let workflow = format!("forge-{run}");
-    eventually("Argo Workflows has given the Workflow up", Duration::from_secs(60), || {
+    eventually("Argo Workflows has given the Workflow up", PATIENCE, || {
         let sandbox = &stage.environment.platform.sandbox;
         let patched = sandbox.try_kubectl(&patch, None);
         let phase = ["get", "workflow", &workflow, "-n", "argo", "-o", "jsonpath={.status.phase}"];

@@ -1,10 +1,12 @@
 //! From nothing to proven, and a second time that changes nothing.
 
 use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use forge_testkit::order;
 use forge_testkit::platform::{Platform, mark};
+use forge_testkit::sandbox::eventually;
 use forge_testkit::twin::{self, TwinNode, config_map, deployment};
 use serde_json::{Value, json};
 
@@ -49,6 +51,10 @@ fn forty_six_applications_are_proven_in_order_and_neither_a_dry_run_nor_a_second
     let recorder = stage.environment.record();
     let report = stage.deploy(0);
     assert_eq!(report["statistics"]["proven"], 46, "{report:#}");
+    // What is not found below is found where it is: in the namespace of runs, and in the AppProject.
+    let written = writes(&stage, since);
+    assert!(written.iter().any(|line| line.contains("forge-run-")), "{written:?}");
+    assert!(written.iter().any(|line| line.contains("appprojects")), "{written:?}");
     let conditioned = twin::conditioned(&stage.options);
     let conditioned: Vec<&str> = conditioned.iter().map(String::as_str).collect();
     let facts = stage.environment.facts(&twin::predecessors(&stage.options), recorder, &conditioned, true);
@@ -98,27 +104,29 @@ fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly_and_say
         base.settings = "timeouts: {health: 10m}".to_owned();
         vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1")])]
     });
-    let mut child = std::process::Command::new(&stage.environment.platform.binary)
-        .args(["platform", "deploy"])
-        .env("KUBECONFIG", &stage.environment.platform.sandbox.kubeconfig)
-        .env("FORGE_REPO", stage.environment.repository.folder())
-        .env("FORGE_ENVIRONMENT", &stage.environment.name)
-        .env("NO_COLOR", "1")
-        .stdin(std::process::Stdio::null())
-        // Neither is much: no pipe is ever full.
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let deploy = |more: &[&str]| {
+        Command::new(&stage.environment.platform.binary)
+            .args(["platform", "deploy"])
+            .args(more)
+            .env("KUBECONFIG", &stage.environment.platform.sandbox.kubeconfig)
+            .env("FORGE_REPO", stage.environment.repository.folder())
+            .env("FORGE_ENVIRONMENT", &stage.environment.name)
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            // Neither is much: no pipe is ever full.
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut child = deploy(&[]);
     stage.until_asked("base");
+    let mut waits = deploy(&["--wait"]);
     let second = stage.forge(&["platform", "deploy"]);
     assert_eq!(second.code, 5, "{}", second.stderr);
     assert!(second.stderr.contains("FORGE-D004"), "{}", second.stderr);
-    let told = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(told.success());
-    forge_testkit::sandbox::eventually("the command has ended", PATIENCE, || {
-        child.try_wait().unwrap().ok_or_else(|| "it runs".to_owned())
-    });
+    interrupt(&child);
+    eventually("the command has ended", PATIENCE, || child.try_wait().unwrap().ok_or_else(|| "it runs".to_owned()));
     let ended = child.wait_with_output().unwrap();
     let [report, said] = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert_eq!(ended.status.code(), Some(2), "{report}\n{said}");
@@ -133,4 +141,22 @@ fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly_and_say
     assert_eq!(stage.ended()["ended"]["verdict"], "cancelled");
     // Nothing new started, and what is not proven stays out of Argo CD's own hands.
     assert_eq!((stage.syncs("top"), stage.held()), (0, names(&["base", "top"])));
+    // Who was willing to wait has its turn, and no other.
+    // It listens for interrupts from the moment on at which the run has begun.
+    eventually("the one that waited runs", PATIENCE, || {
+        let runs = stage.runs();
+        let asked = stage.entries().contains_key("base");
+        if runs.len() == 2 && asked { Ok(()) } else { Err(format!("{runs:?}")) }
+    });
+    interrupt(&waits);
+    eventually("it has ended too", PATIENCE, || waits.try_wait().unwrap().ok_or_else(|| "it runs".to_owned()));
+    let ended = waits.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert_eq!((stage.runs().len(), stage.syncs("top"), stage.held()), (2, 0, names(&["base", "top"])));
+}
+
+fn interrupt(child: &Child) {
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
 }

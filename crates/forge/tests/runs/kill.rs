@@ -62,8 +62,8 @@ fn descends(mut pid: u32, ancestor: u32) -> bool {
     false
 }
 
-/// The agent pod of a run: that of an earlier one may still be going.
-fn agent(sandbox: &Sandbox, run_name: &str) -> Option<String> {
+/// The agent pod of a run, by uid and name: that of an earlier one may still be going.
+fn agent(sandbox: &Sandbox, run_name: &str) -> Option<(String, String)> {
     let columns = "jsonpath={range .items[*]}{.metadata.uid} {.metadata.name}{\"\\n\"}{end}";
     let selector = "workflows.argoproj.io/component=agent";
     let pods = sandbox.try_kubectl(&["get", "pods", "-n", "argo", "-l", selector, "-o", columns], None).stdout;
@@ -71,7 +71,7 @@ fn agent(sandbox: &Sandbox, run_name: &str) -> Option<String> {
     pods.lines()
         .filter_map(|line| line.split_once(' '))
         .find(|(_, name)| name.starts_with(&of_run))
-        .map(|(uid, _)| uid.to_owned())
+        .map(|(uid, name)| (uid.to_owned(), name.to_owned()))
 }
 
 /// Whether a process belongs to a pod.
@@ -106,7 +106,7 @@ fn victims(sandbox: &Sandbox, target: &str, run_name: &str) -> Vec<u32> {
     let words: &[&str] = match target {
         "plugin" | "agent pod" => {
             let words = if target == "plugin" { "forge serve plugin" } else { "argoexec agent main" };
-            let Some(uid) = agent(sandbox, run_name) else { return Vec::new() };
+            let Some((uid, _)) = agent(sandbox, run_name) else { return Vec::new() };
             let mut found = processes(pid(&status["initPid"]).unwrap_or(0), &[words]);
             found.retain(|pid| in_pod(*pid, &uid));
             return found;
@@ -145,14 +145,15 @@ pub(crate) fn lose(sandbox: &Sandbox, target: &str, run_name: &str, mut over: im
         if victims.is_empty() { Err("nobody yet".to_owned()) } else { Ok(victims) }
     });
     kill(&victims);
-    if target == "agent pod" {
-        // The whole pod, not only its process.
-        let selector = format!("workflows.argoproj.io/component=agent,workflows.argoproj.io/workflow=forge-{run_name}");
-        sandbox.try_kubectl(&["delete", "pods", "-n", "argo", "-l", &selector, "--grace-period=0", "--force"], None);
+    if target == "agent pod"
+        && let Some((_, pod)) = agent(sandbox, run_name)
+    {
+        // The whole pod, not only its process; also that of a Workflow that was submitted again.
+        sandbox.try_kubectl(&["delete", "pod", &pod, "-n", "argo", "--grace-period=0", "--force"], None);
     }
     if !victims.is_empty() && ["kube-apiserver", "etcd"].contains(&target) {
         // One that meets the process while it dies says so; the next one starts it.
-        eventually("the sandbox is repaired", Duration::from_secs(90), || {
+        eventually("the sandbox is repaired", PATIENCE, || {
             let up = sandbox.command(&["up"]);
             if up.code == 0 { Ok(()) } else { Err(up.stderr) }
         });
@@ -192,21 +193,26 @@ pub(crate) fn fresh(sandbox: &Sandbox) {
     };
     let statuses = |pod: &Value| pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     let lives_long = |pod: &Value| {
-        pod["metadata"]["ownerReferences"][0]["kind"] != "Job" && pod["spec"]["restartPolicy"] == "Always"
+        let stays = pod["metadata"]["deletionTimestamp"].is_null();
+        stays && pod["metadata"]["ownerReferences"][0]["kind"] != "Job" && pod["spec"]["restartPolicy"] == "Always"
     };
     for namespace in ["argocd", "argo"] {
-        for pod in pods(namespace).iter().filter(|pod| lives_long(pod)) {
+        let before = pods(namespace);
+        let wanted = before.iter().filter(|pod| lives_long(pod)).count();
+        for pod in before.iter().filter(|pod| lives_long(pod)) {
             let name = pod["metadata"]["name"].as_str().unwrap();
             let often = statuses(pod).iter().any(|status| status["restartCount"].as_u64() >= Some(2));
             if often || name.contains("workflow-controller") {
                 sandbox.kubectl(&["delete", "pod", name, "-n", namespace, "--grace-period=0", "--force"]);
             }
         }
-        eventually("what was killed runs again", Duration::from_secs(120), || {
-            let ready = |pod: &Value| statuses(pod).iter().all(|status| status["ready"] == true);
-            let all = pods(namespace);
-            let open = all.iter().filter(|pod| lives_long(pod) && !ready(pod)).count();
-            if open == 0 { Ok(()) } else { Err(format!("{open} pods of {namespace} are not ready")) }
+        eventually("what was killed runs again", PATIENCE, || {
+            let ready = |pod: &&Value| {
+                let all = statuses(pod);
+                lives_long(pod) && !all.is_empty() && all.iter().all(|status| status["ready"] == true)
+            };
+            let well = pods(namespace).iter().filter(ready).count();
+            if well >= wanted { Ok(()) } else { Err(format!("{well} of {wanted} pods of {namespace} are ready")) }
         });
     }
 }
@@ -247,8 +253,9 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     for target in targets {
         // The moment is what is random here, so it is drawn and not waited for.
         std::thread::sleep(Duration::from_millis(300 + 100 * u64::try_from(random.below(60)).unwrap()));
-        let hit = lose(sandbox, target, &run_name, || is_over(sandbox, &run_name));
+        // Losing a component of the cluster includes starting it again.
         let at = start.elapsed().as_secs_f64();
+        let hit = lose(sandbox, target, &run_name, || is_over(sandbox, &run_name));
         told.push(format!("{target} after {at:.1} s{}", if hit { "" } else { " (the run was over)" }));
         if !hit {
             missed.push(*target);
@@ -266,6 +273,8 @@ fn one<'t>(seed: u64, number: usize, targets: &[&'t str]) -> Vec<&'t str> {
     let facts = stage.environment.facts(&predecessors, recorder, &[], true);
     assert_eq!(order::violations(&facts), [], "seed {seed}, run {number}, {told}: {facts:#?}");
     assert_eq!(order::edges_judged(&facts), edges.len(), "seed {seed}, run {number}, {told}: {facts:#?}");
+    let (early, judged) = stage.began_too_early(&predecessors);
+    assert_eq!((early, judged), (Vec::new(), edges.len()), "seed {seed}, run {number}, {told}");
     let all = stage.all_syncs();
     assert_eq!(all.len(), 6);
     for (node, syncs) in all {

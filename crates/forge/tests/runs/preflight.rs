@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use forge_testkit::http::{Change, serve_changed};
 use forge_testkit::platform::{Platform, attempts, mark, merge};
@@ -15,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::readers::kubeconfig;
+use crate::stage::PATIENCE;
 
 const EXISTING: &str = "{cd: existing, workflows: existing, events: none}";
 /// No such image is anywhere.
@@ -317,7 +317,7 @@ fn a_policy_of_the_cluster_that_refuses_the_pod_is_told_in_its_own_words() {
         let made = sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string()));
         assert_eq!(made.code, 0, "{}", made.stderr);
     }
-    eventually("the policy holds", Duration::from_secs(60), || {
+    eventually("the policy holds", PATIENCE, || {
         let tried = sandbox.try_kubectl(&["run", &name, "-n", "default", "--dry-run=server", "--image", &image], None);
         if tried.stderr.contains("images come from elsewhere") { Ok(()) } else { Err(tried.stderr) }
     });
@@ -386,7 +386,7 @@ fn an_interrupt_while_the_pod_starts_leaves_nothing() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
     let child = command.spawn().unwrap();
     let said = || std::fs::read_to_string(&log).unwrap();
-    eventually("the pod is on its way", Duration::from_secs(60), || {
+    eventually("the pod is on its way", PATIENCE, || {
         if said().contains("waiting for the pod") { Ok(()) } else { Err(said()) }
     });
     let id = child.id().to_string();

@@ -9,8 +9,8 @@ use forge_testkit::sandbox::{Ended, eventually};
 use forge_testkit::twin::{self, File, Options, TwinNode};
 use serde_json::Value;
 
-/// How long a run of a few nodes may take on a machine with other work.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+/// When a test gives up: no figure of how long anything should take, so that a machine with other work fails nothing.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// An environment with a repository, an AppProject that holds everything, and Applications.
 pub(crate) struct Stage {
@@ -24,7 +24,7 @@ impl Stage {
         let environment = Platform::shared().environment(test);
         let mut options = environment.options();
         options.auto = auto;
-        options.timeouts = Some(("60s".to_owned(), "60s".to_owned()));
+        options.timeouts = Some(("2m".to_owned(), "4m".to_owned()));
         let nodes = nodes(&options);
         environment.push(&twin::small(&options, &nodes), "the platform");
         Self::prepared(environment, options)
@@ -140,6 +140,32 @@ impl Stage {
             (name, operations(item))
         };
         list["items"].as_array().into_iter().flatten().map(of).collect()
+    }
+
+    /// Edges whose later Application Argo CD began to sync before the operation of the earlier one had ended, by its own times, and
+    /// how many edges that could be told of. Only operations of ours tell.
+    pub(crate) fn began_too_early(&self, predecessors: &BTreeMap<String, BTreeSet<String>>) -> (Vec<String>, usize) {
+        let label = format!("{}={}", twin::LABEL, self.environment.name);
+        let list = self.environment.json(&["get", "applications", "-n", "argocd", "-l", &label]);
+        let times = |item: &Value| {
+            let state = &item["status"]["operationState"];
+            let ours = state["operation"]["info"].as_array()?.iter().any(|info| info["name"] == "forge-nonce");
+            let time = |field: &str| state[field].as_str()?.parse::<jiff::Timestamp>().ok();
+            let times = (time("startedAt")?, time("finishedAt")?);
+            ours.then(|| (item["metadata"]["name"].as_str().unwrap().to_owned(), times))
+        };
+        let times: BTreeMap<String, _> = list["items"].as_array().into_iter().flatten().filter_map(times).collect();
+        let (mut early, mut judged) = (Vec::new(), 0);
+        for (node, before) in predecessors {
+            for before in before {
+                let (Some((began, _)), Some((_, ended))) = (times.get(node), times.get(before)) else { continue };
+                judged += 1;
+                if began < ended {
+                    early.push(format!("{node} began at {began}, {before} ended at {ended}"));
+                }
+            }
+        }
+        (early, judged)
     }
 
     /// How often Argo CD began to sync each node because it was asked to, by the API server's log, and how many attempts

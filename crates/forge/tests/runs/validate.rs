@@ -143,7 +143,8 @@ fn platform() -> Stage {
         let plain = json!({"env": [{"name": "DB_PASSWORD", "value": "hunter2hunter2"}]});
         let mut needs = settings("needs");
         needs.manifests.push(("needed.yaml".to_owned(), config_map("needed", "1").1));
-        needs.settings = "requires: [{apiVersion: v1, kind: ConfigMap, name: needed}]".to_owned();
+        needs.settings =
+            "timeouts: {health: 90s}\nrequires: [{apiVersion: v1, kind: ConfigMap, name: needed}]".to_owned();
         let mut half = pods("half");
         let (_, text) = &mut half.manifests[0];
         *text = text.replace("\"replicas\": 1", "\"replicas\": 2");
@@ -370,8 +371,11 @@ fn rights(reader: &Reader, expected: &[(&str, &[&str])]) {
     for (resource, looks) in cases {
         applied(stage, &role_without(account, resource, &ALL));
         for (node, said, code) in looks {
-            let found = reader.until_of(&format!("{resource} may not be read, {node}"), node, said);
-            assert_eq!(found, *code, "{resource} {node}");
+            // What changed a moment ago has its time before it is more than degraded.
+            eventually(&format!("{resource} may not be read, {node}"), NOTICED, || {
+                let found = reader.until_of("what is said", node, said);
+                if found == *code { Ok(()) } else { Err(format!("it exits {found}")) }
+            });
         }
     }
     // Applications one by one, and not which others there are.

@@ -1,10 +1,8 @@
 //! The window is right however a run ends, never wedges an operation, and only the Job's account may write it, and only it
 //! (SPEC.md section 4).
 
-use std::time::Duration;
-
 use forge_testkit::sandbox::eventually;
-use forge_testkit::twin::{TwinNode, config_map, deployment};
+use forge_testkit::twin::{LABEL, TwinNode, config_map, deployment, push};
 use serde_json::{Value, json};
 
 use crate::stage::{PATIENCE, Stage, names, placed, refused_service};
@@ -70,6 +68,48 @@ fn what_failed_and_was_taken_out_of_the_graph_is_held_no_longer_although_all_els
     assert_eq!((stage.held(), stage.syncs("stays")), (names(&[]), 1), "{report:#}");
     let again = stage.forge(&["platform", "deploy"]);
     assert!(again.code == 0 && again.stderr.contains("nothing to do"), "{} {}", again.code, again.stderr);
+}
+
+#[test]
+fn an_appproject_whose_owner_takes_the_window_away_ends_the_run_before_anything_starts() {
+    let stage = Stage::new("contested", true, |_| vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]);
+    let (name, sandbox) = (stage.environment.name.clone(), &stage.environment.platform.sandbox);
+    // Somebody else's Git has the AppProject, with a list of windows of its own.
+    let mut project = stage.environment.json(&["get", "appproject", &name, "-n", "argocd"]);
+    project["metadata"] = json!({"name": name, "namespace": "argocd", "labels": project["metadata"]["labels"]});
+    let always = json!({"kind": "allow", "schedule": "* * * * *", "duration": "24h", "applications": ["*"]});
+    project["spec"]["syncWindows"] = json!([always]);
+    let repository = format!("{name}/owner.git");
+    push(&sandbox.git, &repository, &[("project.json".to_owned(), project.to_string())], "main").unwrap();
+    let owner = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": format!("{name}-owner"), "namespace": "argocd", "labels": {LABEL: name}},
+        "spec": {
+            "project": "default",
+            "source": {
+                "repoURL": format!("http://git.sandbox.internal:3000/{repository}"), "targetRevision": "main", "path": ".",
+            },
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": "argocd"},
+            "syncPolicy": {"automated": {"selfHeal": true}},
+        },
+    });
+    let made = sandbox.try_kubectl(&["apply", "--server-side", "-f", "-"], Some(&owner.to_string()));
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    eventually("it owns the AppProject", PATIENCE, || {
+        let found = stage.environment.json(&["get", "appproject", &name, "-n", "argocd"]);
+        let owned = found["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"].is_string();
+        if owned && found["spec"]["syncWindows"] == json!([always]) { Ok(()) } else { Err(found.to_string()) }
+    });
+    let ended = stage.forge(&["platform", "deploy"]);
+    let said = format!("{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, 5, "{said}");
+    let told = format!("Application `{name}-owner` takes the window of AppProject `{name}` away");
+    assert!(said.contains(&format!("FORGE-D009 {told}: let it ignore /spec/syncWindows")), "{said}");
+    assert_eq!(stage.syncs("app"), 0);
+    // Nobody heals any more.
+    stage.kubectl(&["delete", "application", &format!("{name}-owner"), "-n", "argocd"]);
+    stage.deploy(0);
+    assert_eq!((stage.held(), stage.syncs("app")), (names(&["*"]), 1));
 }
 
 /// What `argo stop` and `argo terminate` do.
@@ -157,7 +197,7 @@ fn an_application_in_automated_retry_does_not_wedge_the_run_and_heals_after_it_l
         hold(&["side", "top"]);
         let refresh = "argocd.argoproj.io/refresh=normal";
         stage.kubectl(&["annotate", "application", &name, "-n", "argocd", refresh, "--overwrite"]);
-        eventually("an automated operation is in flight", Duration::from_secs(60), || {
+        eventually("an automated operation is in flight", PATIENCE, || {
             let application = stage.environment.application("broken");
             let automated = application["operation"]["initiatedBy"]["automated"] == true;
             let again = application["status"]["operationState"]["retryCount"].as_u64().unwrap_or(0) > 0;
@@ -186,7 +226,7 @@ fn an_application_in_automated_retry_does_not_wedge_the_run_and_heals_after_it_l
     // Out of the window Argo CD is in charge again: it heals what somebody changes.
     let namespace = stage.options.application("top");
     stage.kubectl(&["delete", "deployment", "top", "-n", &namespace]);
-    eventually("Argo CD heals it", Duration::from_secs(60), || {
+    eventually("Argo CD heals it", PATIENCE, || {
         let found =
             stage.environment.platform.sandbox.try_kubectl(&["get", "deployment", "top", "-n", &namespace], None);
         if found.code == 0 { Ok(()) } else { Err(found.stderr) }

@@ -43,7 +43,8 @@ use crate::runtime::block_on;
 /// again resumes; where nothing is left to do, nothing is written. The run is a Job in the cluster: this command starts it
 /// and follows it. An interrupt stops the run cleanly: nothing new starts, what runs is left to Argo CD.
 ///
-/// Exit codes: 0 done, 1 failed, 2 partial or cancelled, 4 timed out, 5 another run is in progress, 6 not permitted.
+/// Exit codes: 0 done, 1 failed, 2 partial or cancelled, 4 timed out, 5 another run is in progress, or somebody
+/// takes its window away, 6 not permitted.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The environment

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forge_core::failure::Failure;
-use forge_core::gate::{Decision, Health, Why};
+use forge_core::gate::{Decision, Health, Why, settled_before};
 use forge_core::name::NodeId;
 use forge_core::run::{Entry, Record, RunAction, Verdict, entry_key, entry_piece, record_name, result, shortened};
 use futures::StreamExt as _;
@@ -173,11 +173,11 @@ fn unsteady(entry: &Entry, restarts: u32, now: Timestamp) -> Entry {
     Entry { decision, since: now, ..entry.clone() }
 }
 
-/// What was proven last, and when: the plugin may have gone before it could look at it again.
+/// What was proven last, and since when nothing of it may have restarted: the plugin may have gone before it could look at it again.
 fn watched(record: &Record) -> BTreeMap<NodeId, Timestamp> {
     let late = Timestamp::now().saturating_sub(SignedDuration::from_secs(15)).unwrap_or(Timestamp::MIN);
     let proven = record.entries.iter().filter(|(_, entry)| entry.receipt().is_some() && entry.since > late);
-    proven.map(|(node, entry)| (node.clone(), entry.since)).collect()
+    proven.map(|(node, entry)| (node.clone(), settled_before(entry.since))).collect()
 }
 
 #[cfg(test)]
