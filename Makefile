@@ -37,16 +37,18 @@ check: build ## Everything that needs no cluster: format, lints, licences, tests
 	@cargo fmt --all --check
 	@tools/stamps cargo clippy --workspace --all-targets --locked -- -D warnings
 	@tools/stamps cargo clippy --workspace $(ON_CLUSTERS) --locked -- -D warnings
+	@tools/stamps cargo test --workspace --locked --no-run
 	@tools/stamps cargo test --workspace $(ON_CLUSTERS) --locked --no-run
 	@tools/deny
 	@tools/ansible-lint
 	@$(SETUP) crds
-	@tools/stamps cargo test --workspace --locked --quiet
+	@cargo test --workspace --locked --quiet
 	@cd sandbox/services && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 	@cd sandbox/oci-client && CGO_ENABLED=0 go vet . && CGO_ENABLED=0 go test .
 
 .PHONY: cluster
 cluster: build ## Only the tests that need a cluster, on a sandbox of their own (root)
+	@tools/stamps cargo test --workspace $(ON_CLUSTERS) --locked --no-run
 	@tools/cluster $(FILTER)
 
 .PHONY: test
@@ -71,6 +73,8 @@ image: ## The executor's and the plugin's image for amd64 and arm64; CHECK=1 bui
 
 .PHONY: soak
 soak: build ## Long random campaigns; PARTS="order kill" chooses, SEED=n replays; see tools/soak for lengths
+	@tools/stamps cargo test --workspace --locked --no-run
+	@tools/stamps cargo test --workspace $(ON_CLUSTERS) --locked --no-run
 	@tools/soak
 
 .PHONY: fuzz
@@ -81,6 +85,7 @@ fuzz: ## Every fuzz target for SECONDS_EACH seconds (60)
 .PHONY: bless
 bless: build ## Write again what is generated: example, schemas, CLI reference, golden cases
 	@$(CARGO_TARGET_DIR)/debug/example $(EXAMPLE)
+	@tools/stamps cargo test --workspace --locked --no-run
 	@UPDATE_GOLDEN=1 cargo test --workspace --locked --quiet
 
 .PHONY: clean

@@ -9,6 +9,8 @@ use std::{env, fs, io};
 
 /// From the manifest.
 const FOLDER: &str = "../../sandbox";
+/// What is given to the cluster, each by its name.
+const OBJECTS: [&str; 2] = ["kwok-stage-crd.yaml", "kwok-stages.yaml"];
 /// How names of sources end. Tools leave other files beside them.
 const SOURCES: [&str; 5] = [".go", "go.mod", "go.sum", ".rs", ".json"];
 
@@ -25,7 +27,11 @@ fn main() -> io::Result<()> {
         let _ = writeln!(source, "    ({name:?}, {:?}),", fs::read_to_string(file)?);
     }
     source.push_str("]\n");
-    fs::write(variable("OUT_DIR")?.join("sandbox.rs"), source)?;
+    let out = variable("OUT_DIR")?;
+    fs::write(out.join("sandbox.rs"), source)?;
+    for name in OBJECTS {
+        fs::copy(root.join(name), out.join(name))?;
+    }
 
     let mut stdout = io::stdout().lock();
     io::Write::write_all(&mut stdout, format!("cargo::rerun-if-changed={FOLDER}\n").as_bytes())

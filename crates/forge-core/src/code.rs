@@ -61,7 +61,7 @@ macro_rules! codes {
             /// The page that explains it.
             pub const fn page(self) -> &'static str {
                 match self {
-                    $(Self::$variant => include_str!(concat!("../../../docs/errors/", $id, ".md")),)*
+                    $(Self::$variant => include_str!(concat!(env!("OUT_DIR"), "/", $id, ".md")),)*
                 }
             }
         }

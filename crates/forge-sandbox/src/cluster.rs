@@ -61,7 +61,7 @@ impl Cluster {
 
     /// The kind that holds what KWOK pretends.
     pub fn apply_stage_kind(&self) -> Result<(), ProgramError> {
-        self.apply_text(include_str!("../../../sandbox/kwok-stage-crd.yaml"))
+        self.apply_text(include_str!(concat!(env!("OUT_DIR"), "/kwok-stage-crd.yaml")))
     }
 
     /// Nothing if that kind is served, or why it is not.
@@ -71,7 +71,7 @@ impl Cluster {
 
     /// What KWOK pretends.
     pub fn apply_stages(&self) -> Result<(), ProgramError> {
-        self.apply_text(include_str!("../../../sandbox/kwok-stages.yaml"))
+        self.apply_text(include_str!(concat!(env!("OUT_DIR"), "/kwok-stages.yaml")))
     }
 
     /// Nothing if the real node is ready, or why it is not.

@@ -130,7 +130,7 @@ impl Image {
     /// # Errors
     /// When there is no such image, or a program or its libraries cannot be read.
     pub fn released(name: &str, forge: &Path, helm: &Path) -> Result<Self, ImageError> {
-        let recipe = Recipe::embedded().map_err(ImageError::Recipe)?;
+        let recipe = Recipe::of_checkout().map_err(ImageError::Recipe)?;
         let unknown = || ImageError::Unknown { name: name.to_owned() };
         let image = recipe.images.iter().find(|image| image.name == name).ok_or_else(unknown)?;
         let helm = if image.programs.contains(&Program::Helm) { read(helm)? } else { Vec::new() };

@@ -335,7 +335,7 @@ fn parts(image: &recipe::Image, built: &Built, shared: &Shared) -> Vec<Part> {
             }
             Program::Helm => {
                 parts.extend(built.modules.iter().cloned());
-                let helm = recipe::Helm::embedded().ok();
+                let helm = recipe::Helm::of_checkout().ok();
                 let own = helm.map(|helm| Part {
                     go_sum: Some(helm.sum),
                     ..Part::new(Kind::Application, "golang", &helm.module, &helm.version)
@@ -396,7 +396,7 @@ pub fn write(work: &Path, lock: &Path, out: &Path, time: Timestamp) -> Result<Ve
 /// # Errors
 /// When something cannot be written.
 pub fn write_built(built: &[Built], shared: &Shared, out: &Path, time: Timestamp) -> Result<Vec<Made>, ImagesError> {
-    let recipe = Recipe::embedded().map_err(ImagesError::Recipe)?;
+    let recipe = Recipe::of_checkout().map_err(ImagesError::Recipe)?;
     let mut all = Vec::new();
     for image in &recipe.images {
         let made = compose(&recipe, image, built, shared, time)?;
@@ -457,7 +457,7 @@ mod tests {
     }
 
     fn made(name: &str, ballast: usize) -> Made {
-        let recipe = Recipe::embedded().unwrap();
+        let recipe = Recipe::of_checkout().unwrap();
         let image = recipe.images.iter().find(|image| image.name == name).unwrap();
         let built = Architecture::ALL.map(|architecture| built(architecture, ballast));
         let shared = Shared::new("rustc 1.95.0\nrelease: 1.95.0\nLLVM version: 22\n", LOCK);
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn an_image_holds_its_programs_their_names_certificates_a_user_and_nothing_else() {
-        let recipe = Recipe::embedded().unwrap();
+        let recipe = Recipe::of_checkout().unwrap();
         let built = built(Architecture::Amd64, 0);
         let shared = Shared::new("release: 1.95.0\n", LOCK);
         let paths = |image: &recipe::Image| {

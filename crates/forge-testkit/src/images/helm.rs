@@ -19,7 +19,7 @@ use super::{HELM, HELM_MODULES, ImagesError};
 /// # Errors
 /// When Go is missing or refuses, or the module is not the one that was pinned.
 pub fn build(work: &Path) -> Result<(), ImagesError> {
-    let helm = Helm::embedded().map_err(ImagesError::Recipe)?;
+    let helm = Helm::of_checkout().map_err(ImagesError::Recipe)?;
     let source = work.join("helm-source");
     make(work)?;
     if source.exists() {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-const IMAGES: &str = include_str!("../../../../deploy/images.json");
-const COMPONENTS: &str = include_str!("../../../../sandbox/components.json");
+/// A file of this checkout, read when it is asked for: checkouts share what is built.
+fn read<T: serde::de::DeserializeOwned>(file: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(&std::fs::read(crate::checkout().join(file)).map_err(serde_json::Error::io)?)
+}
 
 /// Both images.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -63,8 +65,8 @@ impl Recipe {
     ///
     /// # Errors
     /// When the file is not what this code expects.
-    pub fn embedded() -> Result<Self, serde_json::Error> {
-        serde_json::from_str(IMAGES)
+    pub fn of_checkout() -> Result<Self, serde_json::Error> {
+        read("deploy/images.json")
     }
 }
 
@@ -88,7 +90,7 @@ impl Helm {
     ///
     /// # Errors
     /// When the file of components is not what this code expects.
-    pub fn embedded() -> Result<Self, serde_json::Error> {
+    pub fn of_checkout() -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Components {
             modules: Vec<serde_json::Value>,
@@ -105,7 +107,7 @@ impl Helm {
             module: String,
             sum: String,
         }
-        let Components { modules } = serde_json::from_str(COMPONENTS)?;
+        let Components { modules } = read("sandbox/components.json")?;
         let helm = modules.into_iter().find(|module| module.get("name").is_some_and(|name| name == "helm"));
         let Module { version, source, builds, variables } = serde_json::from_value(helm.unwrap_or_default())?;
         let package = builds.into_keys().next().unwrap_or_default();
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_images_are_the_two_of_the_specification_with_its_limits() {
-        let recipe = Recipe::embedded().unwrap();
+        let recipe = Recipe::of_checkout().unwrap();
         let limits: Vec<(&str, u64)> =
             recipe.images.iter().map(|image| (image.name.as_str(), image.megabytes)).collect();
         assert_eq!(limits, [("executor", 90), ("plugin", 20)]);
@@ -139,7 +141,7 @@ mod tests {
 
     #[test]
     fn helm_is_built_as_in_the_sandbox() {
-        let helm = Helm::embedded().unwrap();
+        let helm = Helm::of_checkout().unwrap();
         assert_eq!((helm.module.as_str(), helm.package.as_str()), ("helm.sh/helm/v3", "./cmd/helm"));
         assert!(helm.version.starts_with('v') && helm.sum.starts_with("h1:"), "{helm:?}");
         let version = format!(" -X helm.sh/helm/v3/internal/version.version={}", helm.version);
