@@ -523,6 +523,8 @@ pub(crate) fn failure(error: &ClusterError) -> Failure {
                 "`forge bootstrap` gives the account `forge` a token and the permission to get and sync Applications",
             )
         }
+        // It does answer, and would say the same again. Of a refusal without a code of its own that is not known.
+        error if error.is_missing() => Failure::new(Code::ClusterRefused, format!("Argo CD refused: {error}")),
         other => {
             let said = other.to_string();
             let hint = if said.contains("certificate") {
@@ -550,6 +552,9 @@ mod tests {
         assert!(refused(14, "").is_transient() && !refused(2, "").is_transient());
         for code in [7, 16] {
             assert_eq!(failure(&refused(code, "permission denied")).code, Code::Forbidden);
+        }
+        for (code, wanted) in [(5, Code::ClusterRefused), (14, Code::ArgoUnreachable), (2, Code::ArgoUnreachable)] {
+            assert_eq!(failure(&refused(code, "no such account")).code, wanted, "{code}");
         }
         let long = json!({"message": "x".repeat(100_000)}).to_string();
         assert!(refused(9, &long).to_string().len() <= 1024);

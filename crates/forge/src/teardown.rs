@@ -51,6 +51,7 @@ use clearing::left_of;
 use inventory::{Asked, Began, Looked};
 use look::look;
 use primitives::primitives;
+use release::Moment;
 
 use crate::account;
 use crate::cluster::{Cluster, ClusterError, Kinds, path};
@@ -324,6 +325,7 @@ fn with_removal(report: RunReport, record: RemovalRecord, left: Option<CleanExit
         Some(0) => Exit::Done,
         Some(1) => Exit::Findings,
         Some(4) => Exit::Timeout,
+        Some(5) => Exit::Conflict,
         _ => Exit::Partial,
     };
     (report, exit)
@@ -387,10 +389,10 @@ impl<'t> Teardown<'t> {
         account::lend(self.cluster, at, &self.environment.name, administrator, lifetime).await?;
         self.secure_volumes(Some(plan), record).await?;
         // What an earlier teardown could not stop may be among what was given up by name.
-        self.release(Some(plan), record).await?;
+        self.release(Some(plan), record, Moment::Before).await?;
         self.stop(record, true).await?;
         self.mark_nodes(plan).await?;
-        self.release(Some(plan), record).await
+        self.release(Some(plan), record, Moment::Before).await
     }
 
     /// While nodes go: what would make them again stays stopped, and what was given up by name is let go. Called every few
@@ -401,13 +403,13 @@ impl<'t> Teardown<'t> {
     pub(crate) async fn meanwhile(&self, plan: &RunPlan, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         self.secure_new_volumes(plan, record).await?;
         self.stop(record, false).await?;
-        self.release(Some(plan), record).await
+        self.release(Some(plan), record, Moment::Meanwhile).await
     }
 
     /// Removes what is left of an environment without nodes. Its namespaces may still hold claims: volumes come first.
     async fn leftovers(&self, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
         self.secure_volumes(None, record).await?;
-        self.release(None, record).await?;
+        self.release(None, record, Moment::Before).await?;
         self.stop(record, true).await?;
         self.empty(None, record).await?;
         // Before what says that something of the environment is there: whoever is killed here comes back.

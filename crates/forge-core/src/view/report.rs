@@ -44,7 +44,7 @@ pub struct RunReport {
     pub runner: String,
     /// In a sentence.
     pub summary: String,
-    /// done, partial, failed, timed out, cancelled, orphans left, conflict; running; or dry run.
+    /// done, partial, failed, timed out, cancelled, orphans left, conflict; running, or stale where nobody conducts it; or dry run.
     pub verdict: String,
     /// What `forge platform deploy` or `teardown` exits with; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,7 +14,7 @@ pub fn cleanup(sandbox: &Sandbox, environment: &str) {
     let kubectl = |args: &[&str]| sandbox.try_kubectl(args, None);
     let ours = format!("{ENVIRONMENT_LABEL}={environment}");
     // What starts Jobs first, then the Job: it would put back what goes. Where there are no Argo Events, nothing starts them.
-    for kinds in ["sensors.argoproj.io,eventsources.argoproj.io", "jobs,workflows,configmaps,leases"] {
+    for kinds in ["sensors.argoproj.io,eventsources.argoproj.io", "jobs,configmaps,leases", "workflows"] {
         kubectl(&["delete", kinds, "-A", "-l", &ours, "--ignore-not-found", "--wait=false"]);
     }
     let label = format!("{LABEL}={environment}");

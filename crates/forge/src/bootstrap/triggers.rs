@@ -8,6 +8,7 @@ use forge_core::failure::Failure;
 use forge_core::format::{ArgoEvents, Environment, Installation, Repository};
 use forge_core::install::{says, stamped};
 use forge_core::name::EnvironmentName;
+use forge_core::preflight::is_foreign;
 use forge_core::render::{
     self, ENVIRONMENT_LABEL, MANAGED_BY, Placed, Places, RUN_LABEL, Trigger, WEBHOOK_PATH, WEBHOOK_PORT,
     WEBHOOK_SECRET, WEBHOOK_SECRET_KEY, WEBHOOK_SOURCE,
@@ -176,8 +177,11 @@ pub(crate) async fn are_settled(cluster: &Cluster, places: &Places, events: &Eve
         Err(failure) => return Err(failure),
     }
     for placed in events.objects(places) {
+        // What somebody else made and says the same stays his.
+        let is_there =
+            |live: Value| says(&live, &placed.object) || !(render::is_ours(&live) || is_foreign(&live, &placed.object));
         if let Some(live) = permitted(cluster.get(&at(&placed)).await)?
-            && !live.is_some_and(|live| says(&live, &placed.object))
+            && !live.is_some_and(is_there)
         {
             return Ok(false);
         }

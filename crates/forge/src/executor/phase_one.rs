@@ -156,15 +156,17 @@ async fn administrator_is_settled(cluster: &Cluster, desired: &Desired) -> Resul
     Ok(!administrator::is_due(cluster, argocd).await?)
 }
 
-/// What starts runs by itself is as the repository asks for it now. Whoever may not change it, as the account of a run, leaves it
-/// as it is.
+/// What starts runs by itself is as its branch asks for it now: neither another revision nor a dry run has anything to say about
+/// that. Whoever may not change it, as the account of a run, leaves it as it is.
 async fn triggers_are_settled(
     cluster: &Cluster,
     places: &Places,
     inputs: &Inputs,
     desired: &Desired,
 ) -> Result<bool, Failure> {
-    if !may(cluster, &places.workflows, ("argoproj.io", "sensors"), "patch").await? {
+    let branch = &desired.repository().installation.repository.branch.value;
+    let asks = !inputs.dry_run && inputs.git_revision.value.to_string() == *branch;
+    if !asks || !may(cluster, &places.workflows, ("argoproj.io", "sensors"), "patch").await? {
         return Ok(true);
     }
     triggers::are_settled(cluster, places, &events(desired, &inputs.environment)).await

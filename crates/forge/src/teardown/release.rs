@@ -27,7 +27,12 @@ fn unreleasable(target: &Target, why: &str) -> Failure {
 impl Teardown<'_> {
     /// Gives up the finalizers of the objects that were named, as far as they are being deleted by now. Without a plan, where no
     /// node is left, they are those of the environment's own namespaces.
-    pub(super) async fn release(&self, plan: Option<&RunPlan>, record: &RefCell<RemovalRecord>) -> Result<(), Failure> {
+    pub(super) async fn release(
+        &self,
+        plan: Option<&RunPlan>,
+        record: &RefCell<RemovalRecord>,
+        moment: Moment,
+    ) -> Result<(), Failure> {
         if self.options.targets.is_empty() {
             return Ok(());
         }
@@ -38,14 +43,19 @@ impl Teardown<'_> {
         let own = Own { plan, namespaces, environment: self.environment, sets: self.sets };
         for target in &self.options.targets {
             let done = record.borrow().released.iter().any(|released| released.object == target.to_string());
-            if !done && let Some(released) = self.released(target, &own).await? {
+            if !done && let Some(released) = self.released(target, &own, moment).await? {
                 record.borrow_mut().released.push(released);
             }
         }
         Ok(())
     }
 
-    async fn released(&self, target: &Target, own: &Own<'_>) -> Result<Option<ReleasedFinalizer>, Failure> {
+    async fn released(
+        &self,
+        target: &Target,
+        own: &Own<'_>,
+        moment: Moment,
+    ) -> Result<Option<ReleasedFinalizer>, Failure> {
         if target.kind == "Namespace" {
             return Err(unreleasable(target, "a namespace goes when what is in it is gone: name that"));
         }
@@ -54,6 +64,8 @@ impl Teardown<'_> {
             ([kind], _) => kind,
             // Its group may be back before it is its turn; what is left of it is said at the end.
             ([], Some(_)) => return Ok(None),
+            // Definitions go with their nodes, and what is served is not known for a moment while a server of its own goes.
+            _ if moment == Moment::Meanwhile => return Ok(None),
             ([], None) => return Err(unreleasable(target, "the cluster serves no such kind in such a place")),
             (several, _) => {
                 let groups: Vec<&str> = several.iter().map(|kind| kind.group.as_str()).collect();
@@ -69,6 +81,9 @@ impl Teardown<'_> {
         }
         // It is not known what it may be among. The core has no name that a person could write.
         if let Some(gap) = gap.filter(|_| target.group.is_none() && !kind.group.is_empty()) {
+            if moment == Moment::Meanwhile {
+                return Ok(None);
+            }
             let why = format!("{}, and it may have this kind too: write `{}.{}`", unknown(&gap), kind.kind, kind.group);
             return Err(unreleasable(target, &why));
         }
@@ -104,14 +119,33 @@ impl Teardown<'_> {
             }
             for kind in kinds {
                 let object = path::object(&kind.within(&target.namespace), &target.name);
-                if self.cluster.get(&object).await?.is_some() {
-                    let why = "it was named with --release-finalizer, and nobody asked it to go".to_owned();
+                if let Some(live) = self.cluster.get(&object).await? {
+                    let why = match &gap {
+                        Some(gap) if Remnant::read(&target.to_string(), &live).deleting.is_some() => {
+                            format!(
+                                "{}, and it may have this kind too: write `{}.{}`",
+                                unknown(gap),
+                                kind.kind,
+                                kind.group
+                            )
+                        }
+                        _ => "it was named with --release-finalizer, and nobody asked it to go".to_owned(),
+                    };
                     left.push(Kept { object: target.to_string(), why });
                 }
             }
         }
         Ok(left)
     }
+}
+
+/// When it is asked what is given up by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Nothing was removed yet: what cannot be told apart is refused.
+    Before,
+    /// What can be told apart later is left for later, and what never could is said at the end: a removal does not stop half-way.
+    Meanwhile,
 }
 
 /// What is the environment's, so that a person may give up what keeps it.
@@ -209,6 +243,43 @@ mod tests {
             ("Application/argocd/somebodys", "argoproj.io"),
         ] {
             assert!(!of(other, group), "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_told_apart_is_refused_before_the_first_node_goes_and_stops_no_removal_after_that() {
+        use forge_core::executor::PvPolicy;
+
+        use crate::cluster::fake::Fake;
+        use crate::teardown::sample::World;
+
+        let group = |name: &str| json!({"name": name, "versions": [{"version": "v1"}]});
+        let verbs = ["get", "list", "delete"];
+        let widgets =
+            json!({"resources": [{"name": "widgets", "kind": "Widget", "namespaced": false, "verbs": verbs}]});
+        let going = json!({
+            "metadata": {"name": "main", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/stuck"]},
+        });
+        for (target, refused, left) in [("Widget/main", true, 1), ("Widget.g.example.com/main", false, 0)] {
+            let mut fake = Fake::default();
+            for (path, answer) in [
+                ("/api/v1", json!({"resources": []})),
+                ("/apis", json!({"groups": [group("g.example.com"), group("down.example.com")]})),
+                ("/apis/g.example.com/v1", widgets.clone()),
+                ("/apis/g.example.com/v1/widgets/main", going.clone()),
+            ] {
+                fake.objects.insert(path.to_owned(), answer);
+            }
+            fake.refused.insert("/apis/down.example.com/v1".to_owned(), 503);
+            let world = World::new(fake, PvPolicy::Retain).await.giving_up(target);
+            let (teardown, record) = (world.teardown(10), RefCell::default());
+            let before = teardown.release(Some(&plan()), &record, Moment::Before).await;
+            assert_eq!(before.err().map(|failure| failure.code), refused.then_some(Code::NotReleasable), "{target}");
+            teardown.release(Some(&plan()), &record, Moment::Meanwhile).await.unwrap();
+            assert_eq!((record.borrow().released.len(), world.writes().len()), (1 - left, 1 - left), "{target}");
+            let kept = teardown.unreleased(&record).await.unwrap();
+            assert_eq!(kept.len(), left, "{target}");
+            assert!(kept.iter().all(|kept| kept.why.ends_with("write `Widget.g.example.com`")), "{target}: {kept:?}");
         }
     }
 

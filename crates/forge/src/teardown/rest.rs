@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::look::is_for;
+use super::release::Moment;
 use super::{LOOK, PATIENCE, SETTLING, SHOWN, Teardown, name_of, surely, uid_of};
 use crate::cluster::{Cluster, ClusterError, Kinds, Owned, path};
 use crate::failpoint;
@@ -264,7 +265,7 @@ impl Teardown<'_> {
             let end = Instant::now() + self.within(PATIENCE);
             let left = loop {
                 // What was given up by name may be asked to go only now, with its namespace.
-                self.release(plan, record).await?;
+                self.release(plan, record, Moment::Meanwhile).await?;
                 let time = end.saturating_duration_since(Instant::now());
                 let left = self.gone((collection, place), &shown, uid, time.min(STEP)).await?;
                 if left.is_none() || time.is_zero() {

@@ -32,6 +32,12 @@ impl World {
         Self { cluster, places, environment: look::sample(), sets: BTreeSet::new(), options, fake }
     }
 
+    /// With the finalizers of an object given up.
+    pub(super) fn giving_up(mut self, target: &str) -> Self {
+        self.options.targets = vec![target.parse().unwrap()];
+        self
+    }
+
     /// With so much time.
     pub(super) fn teardown(&self, seconds: u64) -> Teardown<'_> {
         let context = (&self.cluster, &self.places);

@@ -99,9 +99,9 @@ fn a_pod_per_node_comes_to_the_same() {
 #[test]
 fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly_and_says_what_it_left() {
     let stage = Stage::new("cancel", true, |options| {
-        let mut base = TwinNode::new("base", &[], vec![deployment("base", &options.image, 600, &[])]);
+        let mut base = TwinNode::new("base", &[], vec![deployment("base", &options.image, 3600, &[])]);
         // The run is there until it is told to stop, on a machine with other work too.
-        base.settings = "timeouts: {health: 10m}".to_owned();
+        base.settings = "timeouts: {health: 1h}".to_owned();
         vec![base, TwinNode::new("top", &["base"], vec![config_map("top", "1")])]
     });
     let deploy = |more: &[&str]| {
@@ -121,6 +121,7 @@ fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly_and_say
     };
     let mut child = deploy(&[]);
     stage.until_asked("base");
+    let first = stage.runs();
     let mut waits = deploy(&["--wait"]);
     let second = stage.forge(&["platform", "deploy"]);
     assert_eq!(second.code, 5, "{}", second.stderr);
@@ -138,7 +139,7 @@ fn one_run_of_an_environment_at_a_time_and_an_interrupt_stops_it_cleanly_and_say
     assert!(left("base", " left to Argo CD when the run was stopped: "), "{report}");
     assert!(left("top", " waiting not started"), "{report}");
     assert!(report.contains("\nnext: deploy again: proven nodes pass without a sync"), "{report}");
-    assert_eq!(stage.ended()["ended"]["verdict"], "cancelled");
+    assert_eq!(stage.ended_as(&first[0])["ended"]["verdict"], "cancelled");
     // Nothing new started, and what is not proven stays out of Argo CD's own hands.
     assert_eq!((stage.syncs("top"), stage.held()), (0, names(&["base", "top"])));
     // Who was willing to wait has its turn, and no other.

@@ -193,7 +193,7 @@ pub(crate) fn fresh(sandbox: &Sandbox) {
     };
     let statuses = |pod: &Value| pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
     let lives_long = |pod: &Value| {
-        let stays = pod["metadata"]["deletionTimestamp"].is_null();
+        let stays = pod["metadata"]["deletionTimestamp"].is_null() && pod["status"]["phase"] != "Failed";
         stays && pod["metadata"]["ownerReferences"][0]["kind"] != "Job" && pod["spec"]["restartPolicy"] == "Always"
     };
     for namespace in ["argocd", "argo"] {

@@ -188,8 +188,13 @@ impl Stage {
 
     /// Waits until the newest run has ended and gives its header.
     pub(crate) fn ended(&self) -> Value {
+        let run = eventually("there is a run", PATIENCE, || self.runs().pop().ok_or_else(|| "no run".to_owned()));
+        self.ended_as(&run)
+    }
+
+    /// The header of a run, once it has ended.
+    pub(crate) fn ended_as(&self, run: &str) -> Value {
         eventually("the run has ended", PATIENCE, || {
-            let run = self.runs().last().cloned().ok_or("no run")?;
             let name = format!("forge-run-{run}-0");
             let found = self
                 .environment

@@ -72,7 +72,7 @@ fn what_failed_and_was_taken_out_of_the_graph_is_held_no_longer_although_all_els
 
 #[test]
 fn an_appproject_whose_owner_takes_the_window_away_ends_the_run_before_anything_starts() {
-    let stage = Stage::new("contested", true, |_| vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]);
+    let stage = Stage::new("contested", false, |_| vec![TwinNode::new("app", &[], vec![config_map("app", "1")])]);
     let (name, sandbox) = (stage.environment.name.clone(), &stage.environment.platform.sandbox);
     // Somebody else's Git has the AppProject, with a list of windows of its own.
     let mut project = stage.environment.json(&["get", "appproject", &name, "-n", "argocd"]);
